@@ -27,7 +27,7 @@ CONSUL = $(abspath $(or $(shell command -v "$${CONSUL_BIN:-consul}" 2>/dev/null)
 
 .PHONY: help
 help: ## list the targets
-	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-13s %s\n", $$1, $$2 }'
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-14s %s\n", $$1, $$2 }'
 
 .PHONY: build
 build: ## build bin/jorc: static, version stamped
@@ -37,27 +37,25 @@ build: ## build bin/jorc: static, version stamped
 consul: ## provide the Consul that tests run against (CONSUL_BIN, one on PATH, or build bin/consul)
 	@if [ -n "$${CONSUL_BIN:-}" ]; then \
 		command -v "$$CONSUL_BIN" >/dev/null || { echo "CONSUL_BIN=$$CONSUL_BIN cannot be run" >&2; exit 1; }; \
-	elif ! command -v consul >/dev/null && [ ! -x bin/consul ]; then \
+	elif ! command -v consul >/dev/null; then \
 		$(MAKE) bin/consul; \
 	fi
 
-bin/consul:
-	@echo "building bin/consul from tools/consul; the first time takes minutes (3.5 on two cores)"
-	@mkdir -p bin
-	cd tools/consul && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o ../../bin/consul github.com/hashicorp/consul
+# tools/consul pins each version that jorc is tested with: the newest in go.mod, the others in VERSION.mod.
+CONSUL_BUILD = @mkdir -p bin && cd tools/consul && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o ../../$@
 
-# Consul's versions differ in the names of keys that they refuse: bin/consul refuses few, 1.21
-# most with other than letters and digits, 1.22 some of those.
-bin/consul-1.21 bin/consul-1.22:
-	@echo "building $@ from tools/$(@F); the first time takes minutes"
-	@mkdir -p bin
-	cd tools/$(@F) && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o ../../$@ github.com/hashicorp/consul
+bin/consul: tools/consul/go.mod tools/consul/go.sum
+	@echo "building $@ from tools/consul; the first time takes minutes (4 on two cores)"
+	$(CONSUL_BUILD) github.com/hashicorp/consul
 
+bin/consul-%: tools/consul/%.mod tools/consul/%.sum
+	@echo "building $@ from tools/consul; the first time takes minutes"
+	$(CONSUL_BUILD) -modfile='$*.mod' github.com/hashicorp/consul
+
+# VERSION is Consul's here, and none of the targets that the script makes may take it for jorc's.
 .PHONY: test-consul
-test-consul: bin/consul-1.21 bin/consul-1.22 ## run the tests of what Consul refuses with Consul 1.21 and 1.22, too; CI does not
-	for version in 1.21 1.22; do \
-		CONSUL_BIN='$(abspath bin)'/consul-$$version $(GO) test -race -count=1 -run 'Refused|Refusal|Unreadable|TooLarge' ./cmd/jorc ./internal/...; \
-	done
+test-consul: ## run what speaks to Consul with one version, and write docs/consul-versions.md: VERSION=1.21.5 [SUITES='packages system fleet']
+	@env -u VERSION -u SUITES -u MAKEFLAGS GO='$(GO)' MAKE='$(MAKE)' tools/test-consul '$(if $(filter command,$(origin VERSION)),$(VERSION))' $(SUITES)
 
 # The S3 server that tests of the log store run against: VERSITYGW_BIN, a
 # versitygw on PATH, or bin/versitygw.
@@ -94,13 +92,20 @@ TEST_GOGC ?= 400
 test: consul versitygw bin/consul-template ## run all tests with the race detector against a real Consul
 	GOGC=$(TEST_GOGC) CONSUL_BIN='$(CONSUL)' VERSITYGW_BIN='$(VERSITYGW)' $(GO) test -race -ldflags=-w -p $(TEST_PACKAGES) -timeout 20m ./internal/watch ./...
 	cd tools/openapi && CONSUL_BIN='$(CONSUL)' $(GO) test -timeout 5m ./...
+	cd tools/licenses && $(GO) test ./...
+
+# The validator of JSON Schemas that is not ours.
+tools/ajv/node_modules: tools/ajv/package-lock.json
+	cd tools/ajv && npm ci --ignore-scripts --no-audit --no-fund
+	@touch $@
 
 .PHONY: test-system
-test-system: consul ## run the tests that need root, nginx, haproxy, iproute2, iptables, puppet, python3, Prometheus, Ansible, zsh, fish and tmux
+test-system: consul ## run the tests that need root, nginx, haproxy, PostgreSQL, jq, iproute2, iptables, puppet, python3, Prometheus, Ansible, npm, zsh, fish and tmux
 	@missing=; \
-	for program in nginx haproxy ip iptables puppet python3 prometheus promtool ansible-playbook zsh fish tmux; do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
-	[ -z "$$missing" ] || { echo "make test-system: missing:$$missing (apt-get install nginx haproxy iproute2 iptables puppet-agent python3 prometheus ansible zsh fish tmux)" >&2; exit 1; }; \
+	for program in nginx haproxy pg_createcluster jq ip iptables puppet python3 prometheus promtool ansible-playbook npm zsh fish tmux; do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
+	[ -z "$$missing" ] || { echo "make test-system: missing:$$missing (apt-get install nginx haproxy postgresql jq iproute2 iptables puppet-agent python3 prometheus ansible npm zsh fish tmux)" >&2; exit 1; }; \
 	[ "$$(id -u)" = 0 ] || { echo "make test-system: must be run as root" >&2; exit 1; }
+	$(MAKE) tools/ajv/node_modules
 	GO='$(GO)' CONSUL_BIN='$(CONSUL)' tools/test-tagged system -race -timeout 20m
 
 .PHONY: test-fleet
@@ -119,11 +124,24 @@ soak: build consul ## run what takes hours; CI does not
 packages: ## build deb and rpm packages for amd64 and arm64, their SBOM and checksums in dist/
 	GO='$(GO)' tools/packages dist
 
+# FROM and TO of the targets below; KEY is the fingerprint of a secret key in GnuPG's keyring, KEYRING the file of a public key.
+.PHONY: repository
+repository: ## build a signed apt and rpm repository: KEY=FINGERPRINT [FROM=dist] [TO=repository]
+	@KEY='$(KEY)' tools/repository '$(or $(FROM),dist)' '$(or $(TO),repository)'
+
+.PHONY: release
+release: ## make all files of the release of this tag, with one signature: KEY=FINGERPRINT [TO=release]
+	@KEY='$(KEY)' GO='$(GO)' tools/release '$(or $(TO),release)'
+
+.PHONY: verify-release
+verify-release: ## verify every file of a release: FROM=DIRECTORY|URL KEYRING=FILE
+	@KEYRING='$(KEYRING)' tools/verify-release '$(FROM)'
+
 .PHONY: test-packages
 test-packages: consul bin/consul-template ## lint, install, upgrade and remove the packages under a booted systemd; needs root and the Debian archive
 	@missing=; \
-	for program in lintian rpmlint rpm mmdebstrap systemd-nspawn nsenter ansible; do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
-	[ -z "$$missing" ] || { echo "make test-packages: missing:$$missing (apt-get install lintian rpmlint rpm mmdebstrap systemd-container util-linux ansible)" >&2; exit 1; }; \
+	for program in lintian rpmlint rpm mmdebstrap systemd-nspawn nsenter ansible gpg apt-ftparchive createrepo_c dnf faketime curl qemu-aarch64; do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
+	[ -z "$$missing" ] || { echo "make test-packages: missing:$$missing (apt-get install lintian rpmlint rpm mmdebstrap systemd-container util-linux ansible gnupg apt-utils createrepo-c dnf faketime curl qemu-user)" >&2; exit 1; }; \
 	[ "$$(id -u)" = 0 ] || { echo "make test-packages: must be run as root" >&2; exit 1; }
 	cd tools/sbom && $(GO) test ./...
 	GO='$(GO)' CONSUL_BIN='$(CONSUL)' tools/test-tagged packages -timeout 30m
@@ -141,10 +159,16 @@ check: lint vuln test ## lint, look for known vulnerabilities, and run all tests
 # all files: the one whose binary is larger. Its size is checked, too; with the same flags
 # the build only links what vet has compiled.
 PLATFORMS  = darwin/amd64 windows/amd64 freebsd/amd64
-MOST_BYTES = 34603008
+MOST_BYTES = 35651584
+
+NOTICE_TOOL = cd tools/licenses && $(GO) run . -tags '$(TAGS)'
+
+.PHONY: notice
+notice: ## write NOTICE, with the licenses of all modules that jorc contains
+	$(NOTICE_TOOL) ../..
 
 .PHONY: lint
-lint: ## gofumpt, go vet, staticcheck, and vale over the texts
+lint: ## gofumpt, go vet, staticcheck, the licenses, and vale over the texts
 	@unformatted=$$($(LINT) gofumpt -l $$(git ls-files --cached --others --exclude-standard '*.go' | while read -r f; do [ -e "$$f" ] && echo "$$f"; done)); \
 	[ -z "$$unformatted" ] || { printf 'not formatted (make fmt):\n%s\n' "$$unformatted" >&2; exit 1; }
 	$(GO) vet ./...
@@ -158,6 +182,7 @@ lint: ## gofumpt, go vet, staticcheck, and vale over the texts
 		bytes=$$(wc -c <"$$program"); rm "$$program"; \
 		[ "$$bytes" -le $(MOST_BYTES) ] || { echo "jorc for $$platform has $$bytes bytes, want at most $(MOST_BYTES)" >&2; exit 1; }; \
 	done
+	$(NOTICE_TOOL) -check ../..
 	$(LINT) staticcheck -tags system,fleet,soak,packages ./...
 	@echo vale of all texts; $(LINT) vale --output=line $(PROSE)
 
@@ -179,13 +204,17 @@ vuln: ## govulncheck, where it can reach its data
 # Product Go: cmd and internal without the packages that only tests use.
 .PHONY: loc
 loc: ## count the lines and files of product Go, tests left out
-	@git ls-files 'cmd/*.go' 'internal/*.go' | grep -v -e '_test\.go$$' -e '^internal/consultest/' -e '^internal/fleettest/' -e '^internal/ui/uitest/' \
+	@git ls-files 'cmd/*.go' 'internal/*.go' | grep -v -e '_test\.go$$' -e '^internal/consultest/' -e '^internal/configtest/' -e '^internal/fleettest/' -e '^internal/ui/uitest/' -e '^internal/vaulttest/' \
 		| xargs cat | wc -l | sed 's/$$/ lines/'
-	@git ls-files 'cmd/*.go' 'internal/*.go' | grep -v -e '_test\.go$$' -e '^internal/consultest/' -e '^internal/fleettest/' -e '^internal/ui/uitest/' | wc -l | sed 's/$$/ files/'
+	@git ls-files 'cmd/*.go' 'internal/*.go' | grep -v -e '_test\.go$$' -e '^internal/consultest/' -e '^internal/configtest/' -e '^internal/fleettest/' -e '^internal/ui/uitest/' -e '^internal/vaulttest/' | wc -l | sed 's/$$/ files/'
 
 .PHONY: reference
 reference: ## write the chapters of docs/reference/ that are made from the code
 	$(GO) test -count=1 ./cmd/jorc -run 'Chapter' -update
+
+.PHONY: board
+board: ## write the Grafana dashboards, which are made from the table of metrics
+	$(GO) test -count=1 ./deploy/prometheus -run TestBoards -update
 
 .PHONY: bench
 bench: build consul bin/consul-template ## measure jorc beside consul-template and write docs/benchmarks.md

@@ -41,6 +41,7 @@ var layers = map[string]float64{
 	"internal/web":          6,
 	"internal/cluster":      5,
 	"internal/watch":        5,
+	"internal/fixture":      5.5, // tests of templates without Consul
 	"internal/blocker":      5,
 	"internal/drpcli":       5.5, // filters of members as scripts write them
 	"internal/doctor":       6.2, // from the table of keys; and whether a rollout can progress
@@ -62,12 +63,14 @@ var layers = map[string]float64{
 	"internal/pace":         0.5, // who is out of service, and who may be
 	"internal/templatetree": 0,
 	"internal/filewatch":    1,
+	"internal/expiry":       1.5,
+	"internal/licenses":     0,
 	"internal/terminal":     1,
 }
 
 // beside are packages that stand outside the house; only tests and other
 // packages of this list import them.
-var beside = []string{"internal/consultest", "internal/fleettest", "internal/recorded", "internal/ui/uitest", "fleet", "bench", "demo", "deploy/packages", "deploy/prometheus"}
+var beside = []string{"internal/consultest", "internal/configtest", "internal/crashtest", "internal/fleettest", "internal/recorded", "internal/ui/uitest", "internal/vaulttest", "fleet", "bench", "demo", "deploy/examples", "deploy/packages", "deploy/prometheus"}
 
 // owners are the only packages that import a library, or anything below it.
 var owners = map[string][]string{
@@ -315,6 +318,52 @@ func TestGlossary(t *testing.T) {
 	for _, n := range named {
 		if !declared[n[1]] {
 			t.Errorf("docs/glossary.md names %s, which is not declared", n[1])
+		}
+	}
+}
+
+// notRecorded are packages that write whole files and whose own tests record no power failure, with the reason.
+var notRecorded = map[string]string{
+	"cmd/jorc":           "commands write files for their caller, who repeats them",
+	"internal/fixture":   "an operator asks for each file of a template's test, and asks again",
+	"internal/durable":   "the tests of internal/crashtest record it",
+	"internal/cluster":   "the version file is recorded by the tests of internal/converge",
+	"internal/fleettest": "files of tests",
+}
+
+// TestWritersAreRecorded: each package that keeps files on the disk has tests which record its
+// writes and replay them as power failures.
+func TestWritersAreRecorded(t *testing.T) {
+	writes := map[string]string{}
+	recorded := map[string]bool{}
+	for _, s := range sources(t) {
+		ast.Inspect(s.ast, func(n ast.Node) bool {
+			call, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			from, ok := call.X.(*ast.Ident)
+			switch {
+			case !ok:
+			case from.Name == "durable" && !s.test && slices.Contains([]string{"WriteFile", "WriteJSON", "WriteNew", "Create", "Update"}, call.Sel.Name):
+				writes[s.dir] = s.position(n)
+			case from.Name == "crashtest" && s.test && slices.Contains([]string{"Record", "TestDocuments"}, call.Sel.Name):
+				recorded[s.dir] = true
+			}
+			return true
+		})
+	}
+	if len(recorded) < 5 {
+		t.Fatalf("packages with a record: got %v, want more", recorded)
+	}
+	for dir, at := range writes {
+		if notRecorded[dir] == "" && !recorded[dir] {
+			t.Errorf("%s: package %s writes files: record them with internal/crashtest", at, dir)
+		}
+	}
+	for dir := range notRecorded {
+		if recorded[dir] {
+			t.Errorf("package %s records its writes: take it out of notRecorded", dir)
 		}
 	}
 }

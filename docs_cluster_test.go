@@ -49,9 +49,10 @@ func TestClusterGuide(t *testing.T) {
 
 // guideNode is a host on which the guide is followed.
 type guideNode struct {
-	t    *testing.T
-	name string
-	env  []string
+	t      *testing.T
+	name   string
+	env    []string
+	config string // of its agent; empty: it has none
 }
 
 func (n *guideNode) run(text string) (code int, output string) {

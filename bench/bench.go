@@ -31,13 +31,15 @@ type size struct {
 	flips     int           // of checks of the large service
 	instances int           // of the large service
 	watchers  int           // of it, behind one agent
+	absent    int           // keys that one template uses
+	busy      time.Duration // window while others write
 }
 
 func fullSize() size {
 	return size{
 		samples: 300, few: 100, warmUp: 10, keys: []int{1, 100, 1000, 10000}, services: 1000, files: 100,
 		rest: 3 * time.Second, idle: 20 * time.Second, raft: 65 * time.Second, starts: 3,
-		flips: 40, instances: 2000, watchers: 64,
+		flips: 40, instances: 2000, watchers: 64, absent: 1000, busy: 15 * time.Second,
 	}
 }
 
@@ -45,7 +47,7 @@ func quickSize() size {
 	return size{
 		samples: 15, few: 8, warmUp: 2, keys: []int{1, 100, 1000}, services: 300, files: 100,
 		rest: time.Second, idle: 3 * time.Second, raft: 6 * time.Second, starts: 1,
-		flips: 8, instances: 300, watchers: 8,
+		flips: 8, instances: 300, watchers: 8, absent: 300, busy: 3 * time.Second,
 	}
 }
 

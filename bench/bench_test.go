@@ -31,7 +31,7 @@ func tinySize() size {
 	return size{
 		samples: 3, few: 2, warmUp: 1, keys: []int{5}, services: 60, files: 3,
 		rest: 10 * time.Millisecond, idle: 2500 * time.Millisecond, raft: 100 * time.Millisecond, starts: 1,
-		flips: 8, instances: 50, watchers: 4,
+		flips: 8, instances: 50, watchers: 4, absent: 5, busy: 100 * time.Millisecond,
 	}
 }
 
@@ -69,7 +69,7 @@ func TestScenarios(t *testing.T) {
 		}
 	}
 	text := r.markdown()
-	for _, want := range []string{"| change → file, 5 keys ", "| change → last file, 3 templates", "registered again without checks", "- Consul: Consul v"} {
+	for _, want := range []string{"| change → file, 5 keys ", "| change → last file, 3 templates", "| an absent key appears → file, 5 absent keys", "| processor time of the program and its Consul beyond that of the writes, 5 absent keys", "registered again without checks", "- Consul: Consul v"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the report lacks %q:\n%s", want, text)
 		}

@@ -65,7 +65,7 @@ func (r *report) markdown() string {
 }
 
 func (r *report) results() (table [][]string, notes []string) {
-	table = [][]string{{"what", "unit", "jorc p50", "p95", "peer p50", "p95", "jorc/peer", "floor", "jorc/floor", "target", "met", "n"}}
+	table = [][]string{{"what", "unit", "jorc p50", "p95", "p99", "peer p50", "p95", "p99", "jorc/peer", "floor", "jorc/floor", "target", "met", "n"}}
 	for _, row := range r.Rows {
 		what := row.what
 		if row.note != "" {
@@ -76,25 +76,24 @@ func (r *report) results() (table [][]string, notes []string) {
 			}
 			what += fmt.Sprintf(" [%d]", i+1)
 		}
-		jorc, jorc95 := row.jorc.cells()
-		peer, peer95 := row.peer.cells()
+		jorc, peer := row.jorc.cells(), row.peer.cells()
 		table = append(table, []string{
-			what, row.unit, jorc, jorc95, peer, peer95, ratio(row.jorc, row.peer), dash(row.floor), ratio(row.jorc, row.floors),
+			what, row.unit, jorc[0], jorc[1], jorc[2], peer[0], peer[1], peer[2], ratio(row.jorc, row.peer), dash(row.floor), ratio(row.jorc, row.floors),
 			row.target(), row.met(), fmt.Sprint(len(row.jorc)),
 		})
 	}
 	return table, notes
 }
 
-// cells are p50 and p95; a single measurement has no p95.
-func (s samples) cells() (p50, p95 string) {
+// cells are p50, p95 and p99; a single measurement has no others.
+func (s samples) cells() [3]string {
 	switch len(s) {
 	case 0:
-		return "–", "–"
+		return [3]string{"–", "–", "–"}
 	case 1:
-		return number(s[0]), "–"
+		return [3]string{number(s[0]), "–", "–"}
 	}
-	return number(s.quantile(0.5)), number(s.quantile(0.95))
+	return [3]string{number(s.quantile(0.5)), number(s.quantile(0.95)), number(s.quantile(0.99))}
 }
 
 // ratio is that of the medians.

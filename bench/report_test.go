@@ -22,6 +22,7 @@ func TestQuantile(t *testing.T) {
 		{samples{3, 1, 2}, 0.5, 2},
 		{hundred, 0.5, 50},
 		{hundred, 0.95, 95},
+		{hundred, 0.99, 99},
 	} {
 		if got := c.of.quantile(c.q); got != c.want {
 			t.Errorf("quantile %g of %v = %g; want %g", c.q, c.of, got, c.want)
@@ -46,10 +47,10 @@ func TestRowsSayWhatWasMet(t *testing.T) {
 		t.Errorf("notes = %q; want each once", notes)
 	}
 	for i, want := range []string{
-		"good [1]  2.00 3.00 4.00 – 0.50 – – ≤ 2 yes 3", "bad [1]  2.50 – – – – – – ≤ 2 **no** 1",
-		"writes  0 – – – – – – ≤ 0 yes 1", "none [2]  5.00 – – – – – – – – 1",
-		"floor  3.00 – – – – 1 + 1 1.50 ≤ 1.5 × floor yes 1", "slower  3.00 – – – – 1 + 1 1.50 ≤ 1.4 × floor, ≤ 5 **no** 1",
-		"peer  2.00 – 9.00 – 0.22 – – ≤ peer / 5 **no** 1", "alone  2.00 – – – – – – ≤ peer / 5 – 1",
+		"good [1]  2.00 3.00 3.00 4.00 – – 0.50 – – ≤ 2 yes 3", "bad [1]  2.50 – – – – – – – – ≤ 2 **no** 1",
+		"writes  0 – – – – – – – – ≤ 0 yes 1", "none [2]  5.00 – – – – – – – – – – 1",
+		"floor  3.00 – – – – – – 1 + 1 1.50 ≤ 1.5 × floor yes 1", "slower  3.00 – – – – – – 1 + 1 1.50 ≤ 1.4 × floor, ≤ 5 **no** 1",
+		"peer  2.00 – – 9.00 – – 0.22 – – ≤ peer / 5 **no** 1", "alone  2.00 – – – – – – – – ≤ peer / 5 – 1",
 	} {
 		if got := strings.Join(table[i+1], " "); got != want {
 			t.Errorf("row %d = %q; want %q", i, got, want)

@@ -27,7 +27,7 @@ type scaleLook struct {
 
 // scaleParts are the values of -parts. Each includes the start of all agents and
 // their first version.
-var scaleParts = []string{"change", "idle", "rollout", "run", "stage", "dashboard", "stored"}
+var scaleParts = []string{"change", "idle", "rollout", "run", "stage", "storm", "dashboard", "stored"}
 
 func (l scaleLook) check() error {
 	if l.parts == "" {

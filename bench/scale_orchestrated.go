@@ -7,6 +7,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/stage"
@@ -35,7 +36,7 @@ type dashboardResult struct {
 }
 
 // parallel is the share of nodes that may be out of service.
-var parallel = rollout.Amount{N: 10, Percent: true}
+var parallel = pace.Amount{N: 10, Percent: true}
 
 // measureOrchestrated measures what an orchestrator carries out, and the dashboard of
 // the largest fleet.
@@ -99,7 +100,7 @@ func (f *fleet) rollOut(ctx context.Context, o *orchestrating, r *rolloutResult,
 		return err
 	}
 	err := step("rollout", &r.window, func(ctx context.Context) error {
-		if err := f.trigger("v3", func(p *rollout.Policy) { p.MaxParallel = parallel })(ctx); err != nil {
+		if err := f.trigger("v3", func(p *pace.Policy) { p.MaxParallel = parallel })(ctx); err != nil {
 			return err
 		}
 		return f.done(ctx)
@@ -128,7 +129,7 @@ func (f *fleet) done(ctx context.Context) error {
 			stop()
 		}
 	}) // ends with watch
-	if last.Phase != rollout.Done {
+	if last.Phase != pace.Done {
 		return fmt.Errorf("the rollout is %s: %+v: %w", last.StateText(), last.Counts, context.Cause(ctx))
 	}
 	return nil

@@ -30,6 +30,10 @@ func (r *scaleReport) markdown() string {
 		fmt.Fprintf(&b, "\n## Staged configuration\n\nThe same file of a stage changes on all hosts, `max_parallel = %q`; the checks pass at once.\n\n", fleetStage.MaxParallel)
 		b.WriteString(r.table(stageRows()))
 	}
+	if len(r.Fleets) > 0 {
+		b.WriteString("\n## Consul's servers return\n\nThe Consul server is frozen, and thaws; 10 s later a version is triggered. Another program asks for a key all the time.\n\n")
+		b.WriteString(r.table(stormRows()))
+	}
 	if d := r.Dashboard; d != nil {
 		fmt.Fprintf(&b, "\n## The dashboard\n\n`jorc ui` beside %d live agents, with %d open tabs.\n\n", d.hosts, d.size.streams)
 		b.WriteString(d.table())

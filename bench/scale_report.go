@@ -165,6 +165,16 @@ func stageRows() []scaleRow {
 	}
 }
 
+func stormRows() []scaleRow {
+	return []scaleRow{
+		{what: "from the return until all run the version", unit: "s", limit: maxStorm, of: func(f fleetResult) float64 { return f.storm.took.Seconds() }},
+		{what: "requests per agent after the return, in " + stormWindow.String(), unit: "", limit: maxStormAsked, of: func(f fleetResult) float64 { return per(f, f.storm.asked.requests()) }},
+		{what: "answers to another, p50", unit: "ms", limit: noTarget, of: func(f fleetResult) float64 { return f.storm.answers.median() }},
+		{what: "— p99", unit: "ms", limit: noTarget, of: func(f fleetResult) float64 { return f.storm.answers.share(0.99) }},
+		{what: "— the longest", unit: "ms", limit: maxStormAnswer, of: func(f fleetResult) float64 { return f.storm.answers.most() }},
+	}
+}
+
 // table lays rows out, a column for each fleet.
 func (r *scaleReport) table(rows []scaleRow) string {
 	head := []string{"what", "unit"}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	jorcconsul "github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -19,6 +20,8 @@ type scaleSize struct {
 	idle     time.Duration
 	rest     time.Duration // without a write: the fleet is at rest
 	tabs     uiSize        // of the dashboard
+	away     time.Duration // the Consul server, before it returns to the fleet
+	storm    time.Duration // from then on requests are counted
 	stored   int           // nodes of the orchestrator alone
 	changes  int           // of them, one after the other
 	interval time.Duration // of the orchestrator alone
@@ -28,14 +31,14 @@ type scaleSize struct {
 func fullScale() scaleSize {
 	return scaleSize{
 		fleets: []int{100, 1000, 5000}, perHost: 100, perAgent: 1000, settled: 64 * time.Second, idle: time.Minute, rest: 2 * time.Second,
-		tabs: uiSize{changes: 10, streams: 50, idle: 10 * time.Second}, stored: 5000, changes: 10, interval: time.Second,
+		tabs: uiSize{changes: 10, streams: 50, idle: 10 * time.Second}, away: time.Minute, storm: stormWindow, stored: 5000, changes: 10, interval: time.Second,
 	}
 }
 
 func quickScale() scaleSize {
 	return scaleSize{
 		fleets: []int{10, 50}, perHost: 10, perAgent: 30, settled: time.Second, idle: 5 * time.Second, rest: time.Second,
-		tabs: uiSize{changes: 2, streams: 5, idle: time.Second}, stored: 500, changes: 3, interval: time.Second,
+		tabs: uiSize{changes: 2, streams: 5, idle: time.Second}, away: 5 * time.Second, storm: 2 * time.Second, stored: 500, changes: 3, interval: time.Second,
 	}
 }
 
@@ -53,6 +56,7 @@ type fleetResult struct {
 	rollout rolloutResult
 	run     runResult
 	stage   window
+	storm   stormResult
 }
 
 // stepFunc measures a part of what a fleet does.
@@ -148,12 +152,19 @@ func (b *bench) measureAgents(ctx context.Context, f *fleet, r *fleetResult) err
 	if r.consul, _, err = f.consul.proc.memory(); err != nil {
 		return err
 	}
-	r.client, _, err = f.clients[0].proc.memory()
-	return err
+	if r.client, _, err = f.clients[0].proc.memory(); err != nil || !b.scale.look.has("storm") {
+		return err
+	}
+	if r.storm, err = b.storm(ctx, f); err != nil {
+		return fmt.Errorf("%d agents: Consul's return: %w", f.size, err)
+	}
+	fmt.Fprintf(b.log, "         Consul's return: all current after %s; %.1f requests per node within %s, the longest answer to another %.0f ms\n",
+		r.storm.took.Round(time.Millisecond), r.storm.asked.requests()/float64(f.size), b.scale.storm, r.storm.answers.most())
+	return nil
 }
 
 // trigger makes a version the desired one and waits until all run it.
-func (f *fleet) trigger(version string, policy func(*rollout.Policy)) func(context.Context) error {
+func (f *fleet) trigger(version string, policy func(*pace.Policy)) func(context.Context) error {
 	return func(ctx context.Context) error {
 		_, err := f.rollouts().Trigger(ctx, rollout.Request{Version: version, Policy: policy})
 		if err != nil {

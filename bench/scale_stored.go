@@ -10,6 +10,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	jorcconsul "github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -64,7 +65,7 @@ func (b *bench) measureStored(ctx context.Context) (r storedResult, err error) {
 	}
 	r.changed = o.seenCycles(false)
 	o.reset()
-	_, err = f.rollouts().Trigger(ctx, rollout.Request{Version: "v2", Policy: func(p *rollout.Policy) { p.MaxParallel = parallel }})
+	_, err = f.rollouts().Trigger(ctx, rollout.Request{Version: "v2", Policy: func(p *pace.Policy) { p.MaxParallel = parallel }})
 	if err != nil {
 		return r, err
 	}

@@ -22,6 +22,7 @@ func scenarios(s size) []scenario {
 	add("one-service", pool.carryOut)
 	add("large-service", largeService(s.instances, s).carryOut)
 	add("watchers-of-agent", watchersOfAgent)
+	add("absent-keys", absentKeys)
 	for _, n := range s.keys {
 		if n == 100 || n == 1000 {
 			add(fmt.Sprintf("start-%d-keys", n), keyWork(n, s).startUp)

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/fleettest"
-	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/pace"
 )
 
 // What brings a host to a version. Names of versions say what happens:
@@ -207,9 +207,9 @@ func turn(f *fleettest.Fleet, node string, n int, suffix string) string {
 	for i := 0; ; i++ {
 		version := fmt.Sprintf("v%d%s", i, suffix)
 		place := 0
-		mine := rollout.Policy{}.KeyOf(version, node, nil, "")
+		mine := pace.Policy{}.KeyOf(version, node, nil, "")
 		for _, h := range f.Hosts {
-			if (rollout.Policy{}).KeyOf(version, h.Name, nil, "").Compare(mine) < 0 {
+			if (pace.Policy{}).KeyOf(version, h.Name, nil, "").Compare(mine) < 0 {
 				place++
 			}
 		}

@@ -187,9 +187,10 @@ func TestStagedValue(t *testing.T) {
 		if got := took(f, value); slices.ContainsFunc(got, func(host string) bool { return host != bad.Name }) {
 			t.Errorf("%s: %v had the value, want %s alone", fault.name, got, bad.Name)
 		}
-	}
-	if got := f.Jorc("stage", "show", "limit").OK(); !strings.Contains(got, "key jorc/default/test/limit") || !strings.Contains(got, "web: ") {
-		t.Errorf("stage show:\n%s", got)
+		// A host that was rebooted may not have reached its Consul in time.
+		if got := f.Jorc("stage", "show", "limit").OK(); !strings.Contains(got, "key jorc/default/test/limit") || fault.name == "nothing" && !strings.Contains(got, "web: ") {
+			t.Errorf("%s: stage show:\n%s", fault.name, got)
+		}
 	}
 	f.Eventually("an event for each fault", func(context.Context) error {
 		if got := f.Jorc("cluster", "events", "--kind", "stage_stopped").OK(); strings.Count(got, "stage_stopped") < 5 {

@@ -32,6 +32,7 @@ func TestAgentUnderSystemd(t *testing.T) {
 	d := m.agent()
 	d.wantNotified("READY=1\n")
 	d.wantNotified("WATCHDOG=1\nWATCHDOG=1\n")
+	d.wantNotified("STATUS=not ready; 2 services, 1 template; consul ")
 	m.eventually("what is wrong", func() error {
 		if s := d.status(); s.Ready || s.Consul.Connected || len(s.NotReady) == 0 {
 			return fmt.Errorf("got %+v", s)
@@ -46,6 +47,7 @@ func TestAgentUnderSystemd(t *testing.T) {
 	m.put("k", "1")
 	m.wantFile("t", "1")
 	m.eventually("ready", func() error { return lacks(d.get("/healthz?ready"), "ok\n") })
+	d.wantNotified("STATUS=ready; 2 services, 1 template\n")
 
 	m.configure("nonsense")
 	d.signal(syscall.SIGHUP)

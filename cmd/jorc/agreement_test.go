@@ -14,6 +14,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -27,11 +28,11 @@ orchestrator { interval = "1s" }
 type situation struct {
 	host   string
 	role   string
-	report string                // what the host reported
-	grant  string                // what the orchestrator stored
-	checks consul.HealthChecks   // beside jorc's own
-	absent bool                  // Consul's catalog does not have it
-	counts func(*rollout.Counts) // how `update show` counts it; nil: it takes no part
+	report string              // what the host reported
+	grant  string              // what the orchestrator stored
+	checks consul.HealthChecks // beside jorc's own
+	absent bool                // Consul's catalog does not have it
+	counts func(*pace.Counts)  // how `update show` counts it; nil: it takes no part
 	why    []string
 	code   int // of `update why`
 }
@@ -52,14 +53,14 @@ func TestAgreement(t *testing.T) {
 		return consul.HealthChecks{{CheckID: "_node_maintenance", Name: "Node Maintenance Mode", Status: "critical", Notes: notes}}
 	}
 	critical := consul.HealthChecks{{CheckID: "disk", Name: "disk", Status: "critical"}}
-	pending := func(c *rollout.Counts) { c.Pending++ }
-	held := func(c *rollout.Counts) { c.Held++ }
-	working := func(c *rollout.Counts) { c.Working++ }
+	pending := func(c *pace.Counts) { c.Pending++ }
+	held := func(c *pace.Counts) { c.Held++ }
+	working := func(c *pace.Counts) { c.Working++ }
 	window := "outside the window until "
 	situations := []situation{
-		{host: "done", report: at("v2"), counts: func(c *rollout.Counts) { c.Done++ }, why: []string{"it runs v2"}},
+		{host: "done", report: at("v2"), counts: func(c *pace.Counts) { c.Done++ }, why: []string{"it runs v2"}},
 		{host: "plain", report: at("v1"), counts: pending, why: []string{window}, code: exitFailed},
-		{host: "down", absent: true, report: at("v1"), counts: func(c *rollout.Counts) { c.Down++ }, why: []string{"the host is not in Consul's catalog"}, code: exitFailed},
+		{host: "down", absent: true, report: at("v1"), counts: func(c *pace.Counts) { c.Down++ }, why: []string{"the host is not in Consul's catalog"}, code: exitFailed},
 		{host: "critical", checks: critical, report: at("v1"), counts: pending, why: []string{"disk is critical", window}, code: exitFailed},
 		{host: "by-hand", checks: maintenance("disks"), report: at("v1"), counts: held, why: []string{"an operator or another program has put it into maintenance", window}, code: exitFailed},
 		{
@@ -70,16 +71,16 @@ func TestAgreement(t *testing.T) {
 			host: "returning", report: strings.Replace(open("accepted"), `"version":"v1"`, `"version":"v2"`, 1), counts: working,
 			why: []string{"it runs v2", "it counts as out of service until all its checks have passed for 1h0m0s (--min-healthy)"},
 		},
-		{host: "failed", report: open("failed"), counts: func(c *rollout.Counts) { c.Failed++ }, why: []string{"stays out of service and tries again by itself"}, code: exitFailed},
+		{host: "failed", report: open("failed"), counts: func(c *pace.Counts) { c.Failed++ }, why: []string{"stays out of service and tries again by itself"}, code: exitFailed},
 		{
 			host: "given-up", report: open("accepted"), grant: `{"format":1,"id":"1.1.x","version":"v2","state":"given up","by":"ann","since":"` + now + `"}`,
-			counts: func(c *rollout.Counts) { c.GivenUp++ }, why: []string{"an operator gave up on it at "}, code: exitFailed,
+			counts: func(c *pace.Counts) { c.GivenUp++ }, why: []string{"an operator gave up on it at "}, code: exitFailed,
 		},
 		{host: "held", report: at("v1"), counts: held, why: []string{"convergence is held since", "disk is replaced"}, code: exitStopped},
 		{host: "held-role", role: "db", report: at("v1"), counts: held, why: []string{"convergence is held since", "schema"}, code: exitStopped},
 		{host: "kept", role: "cache", report: at("v1"), why: []string{`the policy keeps back role "cache"`}, code: exitFailed},
 	}
-	var want rollout.Counts
+	var want pace.Counts
 	for _, it := range situations {
 		m.situate(it)
 		if it.counts != nil {
@@ -158,7 +159,7 @@ func (m *machine) situate(it situation) {
 }
 
 // agree compares what the commands say about the hosts.
-func (m *machine) agree(situations []situation, want rollout.Counts) {
+func (m *machine) agree(situations []situation, want pace.Counts) {
 	t := m.t
 	t.Helper()
 	var view seen

@@ -63,6 +63,7 @@ func clusterCommand(env *environment) *cli.Command {
 			freezeCommand(env),
 			attentionCommand(env),
 			depsCommand(env),
+			filesCommand(env),
 		}...),
 	}
 }

@@ -20,7 +20,7 @@ import (
 var recorded = map[string]int{
 	"jorc cluster init": 1, "jorc cluster import": 0, "jorc cluster join": 0, "jorc cluster leave": 0, "jorc cluster leader": 0,
 	"jorc cluster profile set": 1, "jorc cluster profile add": 1, "jorc cluster profile remove": 1, "jorc cluster profile patch": 0,
-	"jorc cluster profile params": 0, "jorc cluster profile edit": 0, "jorc cluster profile schema set": 1, "jorc cluster profile schema remove": 1,
+	"jorc cluster profile params": 0, "jorc cluster profile edit": 0, "jorc cluster profile revert": 1, "jorc cluster profile schema set": 1, "jorc cluster profile schema remove": 1,
 	"jorc cluster meta set": 1, "jorc cluster meta remove": 1, "jorc cluster drpcli": 0,
 	"jorc cluster pause": 0, "jorc cluster resume": 0, "jorc cluster hold": 0, "jorc cluster unhold": 0,
 	"jorc cluster observe-only on": 0, "jorc cluster observe-only off": 0,
@@ -37,7 +37,7 @@ var shownFlags = []string{
 	"on-manager", "skip-undefined", "retry-of", "from-start", "needs-approval", "first", "require-converged",
 	"canary", "batches", "max-parallel", "max-failures", "min-healthy", "node-deadline", "progress-deadline", "bake",
 	"gate", "gate-samples", "gate-interval", "gate-timeout", "approve-each", "zone-by-zone", "order", "on-failure", "window",
-	"for", "until", "from", "weekly", "during-freeze", "max-out", "zones",
+	"for", "until", "from", "weekly", "during-freeze", "over-budget", "max-out", "zones",
 }
 
 // record makes a command that changes a cluster record who runs it, and why. name is

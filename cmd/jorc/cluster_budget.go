@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -11,6 +12,9 @@ import (
 
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
@@ -85,6 +89,9 @@ type budgetShown struct {
 	Limits  []pace.Use     `json:"limits"`
 	Out     []pace.Host    `json:"out"`
 	Waiting []change.Waits `json:"waiting"`
+	// Alone holds the orchestrator's lock, and no other candidate is up: it is taken out as any
+	// other host. Empty: another candidate is, or there is no budget.
+	Alone string `json:"alone"`
 }
 
 func (e *environment) showBudget(c *cli.Context) error {
@@ -118,8 +125,19 @@ func (e *environment) showBudget(c *cli.Context) error {
 		return err
 	}
 	now, read := time.Now(), change.DocumentsOf(cl.Store(), documents)
-	account := change.Count(&s, members, read, nil, now)
+	holder, err := change.Holder(c.Context, cl.Cluster)
+	if err != nil {
+		return err
+	}
+	life, err := change.ReadLife(readLife).Of(c.Context, cl.Cluster, members)
+	if err != nil {
+		return err
+	}
+	account := change.Count(&s, members, read, holder, life, now)
 	v := budgetShown{Budget: s.Control.Budget, Limits: append([]pace.Use{}, account.Uses()...), Out: account.Out(), Waiting: change.Waiting(&s, stored, members, read, active, account, now)}
+	if holder, alone := account.Holder(); alone && v.Budget != nil {
+		v.Alone = holder
+	}
 	return e.print(c, rowsOf("what,value", budgetRows(v)...), v)
 }
 
@@ -150,6 +168,9 @@ func budgetRows(v budgetShown) [][]string {
 		}
 		rows = append(rows, []string{"out", h.Node + ": " + text})
 	}
+	if v.Alone != "" {
+		rows = append(rows, []string{"alone", v.Alone + ": it holds the orchestrator's lock, and no other candidate is up: it is taken out as any other host"})
+	}
 	for _, w := range v.Waiting {
 		rows = append(rows, []string{"waits", fmt.Sprintf("%s (%s): %s", w.Change, strings.Join(w.Nodes, ", "), w.Why)})
 	}
@@ -159,4 +180,17 @@ func budgetRows(v budgetShown) [][]string {
 // setText says when and by which author the budget was set.
 func setText(b *pace.Budget) string {
 	return cluster.Hold{Since: b.Since, By: b.By, Reason: b.Reason}.String()
+}
+
+// readLife reads since when hosts are as they are, as the orchestrator saw it. A view that the token
+// may not read, or that is damaged, says nothing.
+func readLife(ctx context.Context, c *cluster.Cluster) (change.Life, error) {
+	saved, err := orchestrator.ReadView(ctx, c.Store())
+	switch {
+	case errors.Is(err, consul.ErrDenied), errors.Is(err, kv.ErrDamaged), errors.Is(err, kv.ErrNewer):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return saved.View.Life, nil
 }

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"slices"
 	"testing"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/kv"
 )
 
 // TestBudget: a budget is set, shown and cleared; what is not a budget is a usage error, and
@@ -57,8 +60,41 @@ func TestBudget(t *testing.T) {
 	if err := lacks(m.must("update", "show").stdout, "max-parallel 100%"); err != nil {
 		t.Error(err)
 	}
+	for _, args := range [][]string{{"update", "trigger", "v1"}, {"update", "rollback"}, {"cluster", "run", "w"}, {"stage", "resume", "edge"}} {
+		if got := m.run(slices.Concat(args, []string{"--over-budget", ""})...); got.code == 0 || lacks(got.stderr, "--over-budget must give a reason") != nil && args[0] != "stage" {
+			t.Errorf("%v over the budget without a reason: %+v", args, got)
+		}
+	}
+	m.must("update", "trigger", "v1", "--over-budget", "the hole is open")
+	if err := lacksAny(m.must("update", "show").stdout, "over budget", "the hole is open"); err != nil {
+		t.Error(err)
+	}
+	if err := lacks(m.must("cluster", "audit").stdout, "jorc update trigger v1 --over-budget='the hole is open'"); err != nil {
+		t.Error(err)
+	}
 	m.must("cluster", "budget", "clear")
 	if v := shown(); v.Budget != nil {
 		t.Errorf("after clear the budget is %s", v.Budget)
+	}
+}
+
+// TestAttentionAdvises: five members without a budget are advised to have one, which changes no exit code.
+func TestAttentionAdvises(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 0, "web-1", "web-2", "web-3", "web-4", "web-5")
+	lock, err := kv.New(f.server.Client(), "jorc/prod").Lock(t.Context(), cluster.OrchestratorLock, kv.LeaseOptions{Holder: kv.Holder{Node: "boss"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = lock.Release(context.WithoutCancel(t.Context())) }) // the server ends, too
+	got := jorc(t, f.env, "cluster", "attention")
+	if err := lacksAny(got.stdout, "advice", "the cluster has 5 members and no budget", "jorc cluster budget set --max-out 10%"); err != nil || got.code != 0 {
+		t.Errorf("%+v: %v", got, err)
+	}
+	if got := jorc(t, f.env, "cluster", "budget", "set", "--max-out", "10%"); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	if got := jorc(t, f.env, "cluster", "attention"); got.code != 0 || got.stdout != "" {
+		t.Errorf("with a budget: %+v", got)
 	}
 }

@@ -183,11 +183,7 @@ func holdRows(c cluster.Control) (rows [][]string) {
 			what = "not " + what
 		}
 		if h != nil {
-			text := h.String()
-			if left := h.Left(time.Now()); left != "" {
-				text += " (" + left + ")"
-			}
-			rows = append(rows, []string{what, text})
+			rows = append(rows, []string{what, h.TextAt(time.Now())})
 		}
 	}
 	add("paused", c.Paused)

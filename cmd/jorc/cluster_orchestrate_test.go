@@ -38,10 +38,10 @@ type endless struct{ asked chan struct{} }
 
 func (endless) Name() string { return "endless" }
 
-func (e endless) Decide(ctx context.Context, _ orchestrator.Input) ([]orchestrator.Decision, error) {
+func (e endless) Decide(ctx context.Context, _ orchestrator.Input) error {
 	close(e.asked)
 	<-ctx.Done()
-	return nil, ctx.Err()
+	return ctx.Err()
 }
 
 // TestOrchestrateDiscarded: a request for a cycle while one runs reports that it

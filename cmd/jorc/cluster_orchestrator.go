@@ -121,7 +121,7 @@ func reportListing(r orchestrator.Report) listing {
 	row("events", eventsText(r))
 	row("decisions", strconv.Itoa(r.Decided))
 	for _, d := range r.Decisions {
-		row(strings.TrimSpace(d.Kind+" "+d.Node), d.Text+after(": ", d.Reason)+after(": dropped: ", d.Dropped))
+		row(strings.TrimSpace(d.Kind+" "+d.Node), d.Text+after(": ", d.Reason))
 	}
 	for _, p := range r.Problems {
 		row(p.What+" "+p.Name, p.Why)

@@ -85,6 +85,23 @@ func profileCommand(env *environment) *cli.Command {
 			},
 			schemaCommand(env),
 			{
+				Name:      "history",
+				Usage:     "show who changed the profile, when, why, and from what to what",
+				ArgsUsage: "[KEY]",
+				Description: "With KEY only the changes of that param, of its schema, and of the entry of meta with that name. The last 200 are kept, in at most 128 KiB; " +
+					"of secret params there are digests alone. Members' own params have no history.",
+				Flags:  []cli.Flag{&cli.IntFlag{Name: "limit", Usage: "only the last `N`; 0: all stored ones", Value: 20}},
+				Action: env.onCluster(env.profileHistory),
+			},
+			{
+				Name:      "revert",
+				Usage:     "undo one change",
+				ArgsUsage: "ID",
+				Description: "Sets what the change changed to what it was before; ID is a number that 'jorc cluster profile history' shows. Exits 4, and writes nothing, if " +
+					"one of these values has changed since. The undoing is a change itself, and can be undone.",
+				Action: env.onCluster(env.revertProfile),
+			},
+			{
 				Name:  "token",
 				Usage: "create an ACL token that may write this profile and expires",
 				Description: "Prints its secret and nothing else. Only callers with acl:write can create one; " +

@@ -162,7 +162,7 @@ func TestRetryOf(t *testing.T) {
 	f.orchestrate()
 	do(result{0, "good\n", ""}, "run", "install", "--id", "good", "--wait")
 	do(result{1, "bad\n", "jorc: a: failed: exit code 3: no such disk\n"}, "run", "break", "--id", "bad", "--wait")
-	do(result{4, "", "jorc: run \"good\": too late: it succeeded on all of its 1 members\n"}, "run", "--retry-of", "good")
+	do(result{4, "", "jorc: run \"good\": too late: it succeeded on every member\n"}, "run", "--retry-of", "good")
 	do(result{1, "", "jorc: run \"none\": no such run; runs: bad, good\n"}, "run", "--retry-of", "none")
 	do(result{1, "again\n", "jorc: a: failed: exit code 3: no such disk\n"}, "run", "--retry-of", "bad", "--id", "again", "--wait")
 	do(result{0, "fixed\n", ""}, "run", "install", "--retry-of", "bad", "--id", "fixed", "--first", "1", "--batches", "50%,100%", "--max-failures", "0", "--wait")
@@ -274,7 +274,7 @@ func TestRunUndefined(t *testing.T) {
 	f.up("m")
 	f.define("m", "say")
 	do(result{1, "", "jorc: workflow \"install\" is not defined on 1 of 1 members: nothing was written; define it there: m\n"}, "run", "install", "--on-manager")
-	do(result{0, "NODE  WORKFLOW\nm     defined\n", "jorc: dry run: nothing was written; the run would be for 1 members\n"}, "run", "say", "--on-manager", "--dry-run")
+	do(result{0, "NODE  WORKFLOW\nm     defined\n", "jorc: dry run: nothing was written; the run would be for 1 member\n"}, "run", "say", "--on-manager", "--dry-run")
 }
 
 // seconds matches times that depend on the machine.

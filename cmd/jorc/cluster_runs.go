@@ -12,9 +12,11 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/terminal"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // runsCommands are those of "jorc cluster" that are about runs, and wait.
@@ -49,6 +51,8 @@ func clusterRunCommand(env *environment) *cli.Command {
 			&cli.IntFlag{Name: "max-failures", Usage: "begin on no further member when more than `N` failed or were lost", DefaultText: "0 with --first or --batches, otherwise no limit"},
 			&cli.DurationFlag{Name: "min-healthy", Usage: "a member must be in service for `D` after the workflow before another takes its place", DefaultText: "0s"},
 			&cli.BoolFlag{Name: "disturbs", Usage: "it takes members out of service: each is in maintenance meanwhile, within the budget of the cluster", DisableDefaultText: true},
+			&cli.StringSliceFlag{Name: "window", Usage: "members begin only within `SPEC`, such as \"Mon-Fri 22:00-06:00 Europe/Berlin\"; may be repeated", DefaultText: "always"},
+			duringFreezeFlag(), overBudgetFlag(),
 			&cli.StringFlag{Name: "retry-of", Usage: "only members of run `RUN` that failed, were lost or did not start; on a manager if it was on one"},
 			&cli.BoolFlag{Name: "from-start", Usage: "with --retry-of: run the whole workflow, not only what an interruption left", DisableDefaultText: true},
 			&cli.StringSliceFlag{Name: "param", KeepSpace: true, Usage: "a param as `NAME=VALUE`, VALUE is JSON if it is valid JSON, otherwise text; may be repeated"},
@@ -131,6 +135,12 @@ func (e *environment) requestOf(c *cli.Context) (*target, runs.Request, error) {
 		Workflow: argument(c, 0), Params: params, Filter: c.String("filter"), Role: c.String("role"),
 		Nodes: nodesOf(c), OnManager: c.Bool("on-manager"), Disturbs: c.Bool("disturbs"), NeedsApproval: c.Bool("needs-approval"), RetryOf: c.String("retry-of"), FromStart: c.Bool("from-start"),
 	}
+	if q.Exceptions, err = exceptionsOf(c); err != nil {
+		return nil, q, err
+	}
+	if q.Windows, err = windowsOf(c); err != nil {
+		return nil, q, usagef(c, "--window: %v", err)
+	}
 	if q.Limits, err = limitsOf(c); err != nil {
 		return nil, q, err
 	}
@@ -165,20 +175,22 @@ func (e *environment) requestOf(c *cli.Context) (*target, runs.Request, error) {
 			return nil, q, err
 		}
 	}
-	if q.RetryOf == "" {
-		return cl, q, nil
-	}
-	of, err := cl.runs().Show(c.Context, q.RetryOf)
-	if err != nil {
-		return nil, q, wrongID(c, err)
-	}
-	switch q, err = of.Retry(q); {
-	case errors.Is(err, runs.ErrState):
-		err = &exitError{code: exitConflict, err: err}
-	case errors.Is(err, runs.ErrInvalid):
-		err = usagef(c, "%v", err)
+	if q.RetryOf != "" {
+		q, err = retried(c, cl, q)
 	}
 	return cl, q, err
+}
+
+// retried is the request with what it leaves to the run that it retries.
+func retried(c *cli.Context, cl *target, q runs.Request) (runs.Request, error) {
+	of, err := cl.runs().Show(c.Context, q.RetryOf)
+	if err == nil {
+		q, err = of.Retry(q)
+	}
+	if errors.Is(err, runs.ErrState) {
+		return q, &exitError{code: exitConflict, err: err}
+	}
+	return q, wrongID(c, err)
 }
 
 // nodesOf are the members that --node names, sorted; nil: all.
@@ -190,14 +202,14 @@ func nodesOf(c *cli.Context) []string {
 
 // limitsOf reads the limits of a run.
 func limitsOf(c *cli.Context) (l runs.Limits, err error) {
-	l.First, l.MinHealthy = c.Int("first"), rollout.Duration(c.Duration("min-healthy"))
+	l.First, l.MinHealthy = c.Int("first"), pace.Duration(c.Duration("min-healthy"))
 	if c.IsSet("max-parallel") {
-		if l.MaxParallel, err = rollout.ParseAmount(c.String("max-parallel")); err != nil {
+		if l.MaxParallel, err = pace.PolicyAmount(c.String("max-parallel")); err != nil {
 			return l, usagef(c, "--max-parallel: %v", err)
 		}
 	}
 	if c.IsSet("batches") {
-		if l.Batches, err = rollout.ParseBatches(c.String("batches")); err != nil {
+		if l.Batches, err = pace.ParseBatches(c.String("batches")); err != nil {
 			return l, usagef(c, "--batches: %v", err)
 		}
 	}
@@ -219,7 +231,7 @@ func (e *environment) dryRun(c *cli.Context, cl *target, id string, q runs.Reque
 		return err
 	}
 	if err == nil {
-		note(c, "dry run: nothing was written; the run would be for %d members", len(t.Members))
+		note(c, "dry run: nothing was written; the run would be for %s", text.Count(len(t.Members), "member", "members"))
 	}
 	l := listing{columns: []string{"node", "workflow"}, states: []string{"workflow"}}
 	for _, node := range t.Members {
@@ -275,24 +287,38 @@ func (e *environment) showRuns(c *cli.Context, cl *target) error {
 	if id := argument(c, 0); id != "" {
 		return e.showRun(c, cl, id)
 	}
-	all, bad, err := cl.runs().List(c.Context)
+	all, err := allRuns(c, cl)
 	if err != nil {
 		return err
-	}
-	open := []*runs.Run{}
-	for i := range all {
-		open = append(open, &all[i])
-	}
-	if err := runs.Explain(c.Context, cl.Cluster, open...); err != nil {
-		return err
-	}
-	for _, err := range bad {
-		note(c, "left out: %v", err)
 	}
 	return e.print(c, listingOf("id,workflow,for,state*,done,created,by,why", all, func(x runs.Run) []string {
 		done := fmt.Sprintf("%d/%d", x.Counts.Done, x.Counts.Members)
 		return []string{x.ID, x.Request.Workflow, x.Audience(), string(x.State), done, when(x.Created), x.By, x.Why}
 	}), all)
+}
+
+// allRuns reads all runs, with what they wait for.
+func allRuns(c *cli.Context, cl *target) ([]runs.Run, error) {
+	all, bad, err := cl.runs().List(c.Context)
+	if err != nil {
+		return nil, err
+	}
+	open := make([]*runs.Run, len(all))
+	for i := range all {
+		open[i] = &all[i]
+	}
+	if err := runs.Explain(c.Context, cl.Cluster, open...); err != nil {
+		return nil, err
+	}
+	noteUnread(c, bad)
+	return all, nil
+}
+
+// noteUnread names the documents that a list leaves out.
+func noteUnread(c *cli.Context, bad []error) {
+	for _, err := range bad {
+		note(c, "left out: %v", err)
+	}
 }
 
 func (e *environment) showRun(c *cli.Context, cl *target, id string) error {
@@ -308,7 +334,20 @@ func (e *environment) showRun(c *cli.Context, cl *target, id string) error {
 	}
 	if e.format(c) == formatTable {
 		r := d.Run
-		about := rowsOf("workflow,for,state*,created,by", []string{r.Request.Workflow, r.Audience(), string(r.State), when(r.Created), r.By})
+		columns, row := "workflow,for,state*,created,by", []string{r.Request.Workflow, r.Audience(), string(r.State), when(r.Created), r.By}
+		if len(r.Request.Windows) > 0 {
+			columns, row = columns+",window", append(row, windowsText(r.Request.Windows))
+		}
+		if r.Request.DuringFreeze != "" {
+			columns, row = columns+",during freezes", append(row, r.Request.DuringFreeze)
+		}
+		if r.Request.OverBudget != "" {
+			columns, row = columns+",over budget", append(row, r.Request.OverBudget)
+		}
+		if r.Why != "" && len(d.Members) > 0 {
+			columns, row = columns+",why", append(row, r.Why)
+		}
+		about := rowsOf(columns, row)
 		if err := about.writeTable(c.App.Writer, e.colour(c.App.Writer)); err != nil {
 			return err
 		}
@@ -344,7 +383,7 @@ func runLogsCommand(env *environment) *cli.Command {
 		Description: "The end of the output (of a failed task at most 4 KB, otherwise 1 KB), and where the full log is if there is a log store; " +
 			"without NODE of all members that have ended or wait. Values of params, environment variables and tokens are left out. " +
 			"On the node itself 'jorc workflow logs run-ID' prints everything.",
-		Action: env.onCluster(env.runLogs),
+		Action: env.onCluster(func(c *cli.Context, cl *target) error { return env.runLogs(c, cl, argument(c, 0), argument(c, 1)) }),
 	}
 }
 
@@ -359,9 +398,9 @@ type runLog struct {
 	LogURL   string     `json:"log_url"`
 }
 
-func (e *environment) runLogs(c *cli.Context, cl *target) error {
-	r, node := cl.runs(), argument(c, 1)
-	d, err := r.Show(c.Context, argument(c, 0))
+func (e *environment) runLogs(c *cli.Context, cl *target, id, node string) error {
+	r := cl.runs()
+	d, err := r.Show(c.Context, id)
 	if err != nil {
 		return wrongID(c, err)
 	}
@@ -405,9 +444,7 @@ func approveCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name: "approve", Usage: "approve a run that needs approval", ArgsUsage: "ID",
 		Description: "Repeating it changes nothing. A run that was cancelled stays so, and the exit code is 4.",
-		Action: env.changeRun("it no longer needs approval", func(c *cli.Context, r *runs.Runs, id, by string) (runs.Run, bool, error) {
-			return r.Approve(c.Context, id, by)
-		}),
+		Action:      env.onCluster(func(c *cli.Context, cl *target) error { return env.approveRun(c, cl, argument(c, 0)) }),
 	}
 }
 
@@ -416,13 +453,25 @@ func cancelCommand(env *environment) *cli.Command {
 		Name: "cancel", Usage: "end a run", ArgsUsage: "ID",
 		Description: "Members that have not started do not start; the others end after the task that is running, or at once with --kill. " +
 			"Repeating it changes nothing. A run of a rule would come back: it ends with its rule, and the exit code is 4.",
-		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "kill", Usage: "also end running tasks: SIGTERM, then SIGKILL after their kill_grace", DisableDefaultText: true},
-		},
-		Action: env.changeRun("it has ended, or was cancelled already", func(c *cli.Context, r *runs.Runs, id, by string) (runs.Run, bool, error) {
-			return r.Cancel(c.Context, id, by, c.Bool("kill"))
-		}),
+		Flags:  []cli.Flag{killFlag()},
+		Action: env.onCluster(func(c *cli.Context, cl *target) error { return env.cancelRun(c, cl, argument(c, 0)) }),
 	}
+}
+
+func killFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "kill", Usage: "also end running tasks: SIGTERM, then SIGKILL after their kill_grace", DisableDefaultText: true}
+}
+
+func (e *environment) approveRun(c *cli.Context, cl *target, id string) error {
+	return e.changeRun(c, cl, id, "it no longer needs approval", func(r *runs.Runs, by string) (runs.Run, bool, error) {
+		return r.Approve(c.Context, id, by)
+	})
+}
+
+func (e *environment) cancelRun(c *cli.Context, cl *target, id string) error {
+	return e.changeRun(c, cl, id, "it has ended, or was cancelled already", func(r *runs.Runs, by string) (runs.Run, bool, error) {
+		return r.Cancel(c.Context, id, by, c.Bool("kill"))
+	})
 }
 
 // changedRun is the answer of what changes a run.
@@ -432,26 +481,22 @@ type changedRun struct {
 	Changed bool       `json:"changed"`
 }
 
-// changeRun is an action on one run; already is printed when there was nothing to
-// change.
-func (e *environment) changeRun(already string, change func(c *cli.Context, r *runs.Runs, id, by string) (runs.Run, bool, error)) cli.ActionFunc {
-	return e.onCluster(func(c *cli.Context, cl *target) error {
-		by, err := e.author(c)
-		if err != nil {
-			return err
-		}
-		id := argument(c, 0)
-		run, changed, err := change(c, cl.runs(), id, by)
-		switch {
-		case errors.Is(err, runs.ErrState):
-			return &exitError{code: exitConflict, err: err}
-		case err != nil:
-			return wrongID(c, err)
-		case !changed:
-			note(c, "run %q: %s; nothing was changed", id, already)
-		}
-		return e.print(c, rowsOf("id,state", []string{id, string(run.State)}), changedRun{id, run.State, changed})
-	})
+// changeRun changes one run; already is printed when there was nothing to change.
+func (e *environment) changeRun(c *cli.Context, cl *target, id, already string, change func(r *runs.Runs, by string) (runs.Run, bool, error)) error {
+	by, err := e.author(c)
+	if err != nil {
+		return err
+	}
+	run, changed, err := change(cl.runs(), by)
+	switch {
+	case errors.Is(err, runs.ErrState):
+		return &exitError{code: exitConflict, err: err}
+	case err != nil:
+		return wrongID(c, err)
+	case !changed:
+		note(c, "run %q: %s; nothing was changed", id, already)
+	}
+	return e.print(c, rowsOf("id,state", []string{id, string(run.State)}), changedRun{id, run.State, changed})
 }
 
 // wrongID makes an invalid ID wrong usage.
@@ -502,6 +547,11 @@ func (e *environment) waitForCluster(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	return e.awaitGoal(c, cl, goal, filter)
+}
+
+// awaitGoal is await that prints the verdict as JSON where that is asked for.
+func (e *environment) awaitGoal(c *cli.Context, cl *target, goal runs.Goal, filter *cluster.Filter) error {
 	v, err := e.await(c, cl, goal, filter)
 	answered := err == nil || errors.As(err, new(*exitError)) // an answer, if not the one that was hoped for
 	if e.format(c) == formatJSON && answered {
@@ -593,4 +643,13 @@ func runProgress(d runs.Detail) terminal.Progress {
 		p.Hosts = append(p.Hosts, h)
 	}
 	return p
+}
+
+// windowsText is what --window takes for windows.
+func windowsText(all []pace.Window) string {
+	texts := make([]string, len(all))
+	for i, w := range all {
+		texts[i] = w.String()
+	}
+	return strings.Join(texts, "; ")
 }

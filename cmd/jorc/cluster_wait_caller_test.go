@@ -15,6 +15,7 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/workflow"
@@ -253,8 +254,8 @@ func TestGateBesideScript(t *testing.T) {
 				}
 			}
 			m.agent()
-			if _, err := all.Trigger(t.Context(), rollout.Request{Version: "v2", By: "ann", Policy: func(p *rollout.Policy) {
-				p.Batches, p.Gate = []rollout.Amount{{N: 1}, {N: 100, Percent: true}}, rollout.Gate{Workflow: "slo"}
+			if _, err := all.Trigger(t.Context(), rollout.Request{Version: "v2", By: "ann", Policy: func(p *pace.Policy) {
+				p.Batches, p.Gate = []pace.Amount{{N: 1}, {N: 100, Percent: true}}, pace.Gate{Workflow: "slo"}
 			}}); err != nil {
 				t.Fatal(err)
 			}
@@ -283,7 +284,7 @@ func TestGateBesideScript(t *testing.T) {
 				return fmt.Errorf("it is %s, %+v", s.Document.StateText(), s.Document.Gate)
 			})
 			do(result{0, "", ""}, "wait", "--for", "run=script")
-			if s, err := all.Load(t.Context()); err != nil || s.Document.Phase != rollout.Done || s.Document.PassedGate == nil {
+			if s, err := all.Load(t.Context()); err != nil || s.Document.Phase != pace.Done || s.Document.PassedGate == nil {
 				t.Errorf("got %+v, %v", s.Document, err)
 			}
 		})

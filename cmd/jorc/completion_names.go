@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -35,6 +36,9 @@ const (
 	workflowNames nameKind = "workflows"     // of members, or of runs, and of this host
 	ownWorkflows  nameKind = "own workflows" // defined on this host
 	stagesOfHosts nameKind = "stages"
+	profileIDs    nameKind = "changes of the profile"
+	changeIDs     nameKind = "changes"
+	openChangeIDs nameKind = "changes in progress"
 )
 
 // kindsOfPlaces are the kinds that a word of a usage line means anywhere.
@@ -48,7 +52,9 @@ var kindsOfPlaces = map[string]nameKind{
 var kindsOfCommands = map[string]nameKind{
 	"jorc cluster show NAME": clusterNames, "jorc cluster export NAME": clusterNames, "jorc cluster delete NAME": clusterNames,
 	"jorc cluster runs ID": runIDs, "jorc cluster run RUN": runIDs, "jorc cluster logs ID": runIDs, "jorc cluster approve ID": openRunIDs, "jorc cluster cancel ID": openRunIDs,
-	"jorc update history ID": rolloutIDs, "jorc cluster wait ID": runIDs, "jorc service resolve NAME": serviceNames, "jorc workflow run NAME": ownWorkflows,
+	"jorc change show ID": changeIDs, "jorc change wait ID": openChangeIDs, "jorc change pause ID": openChangeIDs, "jorc change resume ID": openChangeIDs,
+	"jorc change approve ID": openChangeIDs, "jorc change cancel ID": openChangeIDs, "jorc change retry ID": changeIDs, "jorc change history ID": changeIDs, "jorc change logs ID": changeIDs,
+	"jorc cluster profile revert ID": profileIDs, "jorc update history ID": rolloutIDs, "jorc cluster wait ID": runIDs, "jorc service resolve NAME": serviceNames, "jorc workflow run NAME": ownWorkflows,
 }
 
 // kindsOfFlags are those of global flags.
@@ -145,6 +151,20 @@ func (e *environment) readNames(c *cli.Context, kind nameKind) ([]string, error)
 		return t.rollouts().RecordNames(c.Context)
 	case runIDs, openRunIDs:
 		return t.runs().IDs(c.Context, kind == openRunIDs)
+	case profileIDs:
+		h, _, err := t.ProfileHistory(c.Context)
+		var numbers []string
+		for _, change := range h.Changes {
+			numbers = append(numbers, strconv.FormatUint(change.Number, 10))
+		}
+		return numbers, err
+	case changeIDs, openChangeIDs:
+		all, err := e.changes(c, t, "", kind == changeIDs)
+		var ids []string
+		for _, x := range all {
+			ids = append(ids, x.ID)
+		}
+		return ids, err
 	case workflowNames:
 		return e.workflows(c, t)
 	case stagesOfHosts:

@@ -3,7 +3,9 @@ package main
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -33,6 +35,13 @@ func configCommand(env *environment) *cli.Command {
 			Description: "NAME is a block (template) or a setting (template.wait, or cluster at the top). " +
 				"Without NAME all blocks are listed. Neither files nor Consul are read.",
 			Action: env.explainConfig,
+		}, {
+			Name:  "schema",
+			Usage: "print a JSON Schema of configuration files in JSON, for editors",
+			Flags: []cli.Flag{&cli.StringFlag{Name: "check", Usage: "print nothing; fail unless `FILE` is the schema of this version"}},
+			Description: "What the schema refuses 'jorc config validate' refuses, too; that also checks what a schema cannot say. " +
+				"Keep the file outside of the directories that hold configuration.",
+			Action: env.configSchema,
 		}},
 	}
 }
@@ -60,6 +69,26 @@ func (e *environment) validateConfig(c *cli.Context) error {
 		count{len(loaded.Services), "service"}, count{len(loaded.Templates), "template"},
 		count{len(loaded.Workflows), "workflow"}, count{len(loaded.Triggers), "trigger"}))
 	return nil
+}
+
+// configSchema prints the schema of the configuration, or compares a file with it.
+func (e *environment) configSchema(c *cli.Context) error {
+	if path := c.String("check"); path != "" {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if err := config.CheckSchema(data); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		return nil
+	}
+	schema, err := config.Schema()
+	if err != nil {
+		return err
+	}
+	_, err = rawData(c.App.Writer).Write(schema)
+	return err
 }
 
 // explained is one setting in the answer of `config explain -o json`.

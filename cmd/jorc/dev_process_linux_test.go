@@ -113,6 +113,32 @@ func TestDevKilled(t *testing.T) {
 	d.wantSaid(fmt.Sprintf("jorc: Consul (pid %d) has ended: signal: killed; ", pid))
 }
 
+// recordedProcess is the end of a process that a file records as one of a session; with other, as another
+// process that had its number.
+func recordedProcess(t *testing.T, file string, other bool) chan error {
+	t.Helper()
+	cmd := exec.Command("sleep", "600")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	start := command.StartTime(cmd.Process.Pid)
+	if other {
+		start += "1"
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf(`{"pid":%d,"start":%q,"boot":%q}`, cmd.Process.Pid, start, strings.TrimSpace(string(boot)))
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return ended
+}
+
 // TestDevAfterKill: the next jorc dev removes what a killed one left, the directory and a
 // Consul that outlived it, and touches neither one that runs nor another process that got the number.
 func TestDevAfterKill(t *testing.T) {
@@ -134,35 +160,13 @@ func TestDevAfterKill(t *testing.T) {
 		t.Fatalf("want the killed one's directory to be there: %v", err)
 	}
 	// A Consul that outlived it, and another process with the number of one.
-	record := func(dir string, other bool) chan error {
-		cmd := exec.Command("sleep", "600")
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		ended := make(chan error, 1)
-		go func() { ended <- cmd.Wait() }()
-		t.Cleanup(func() { _ = cmd.Process.Kill() })
-		start := command.StartTime(cmd.Process.Pid)
-		if other {
-			start += "1"
-		}
-		boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-		if err != nil {
-			t.Fatal(err)
-		}
-		text := fmt.Sprintf(`{"pid":%d,"start":%q,"boot":%q}`, cmd.Process.Pid, start, strings.TrimSpace(string(boot)))
-		if err := os.WriteFile(filepath.Join(dir, "consul.pid"), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return ended
-	}
-	outlived := record(gone, false)
+	outlived := recordedProcess(t, filepath.Join(gone, "consul.pid"), false)
 	second := m.path("jorc-dev-second")
 	if err := os.Mkdir(second, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	m.write("jorc-dev-second/dev.lock", "")
-	other := record(second, true)
+	other := recordedProcess(t, filepath.Join(second, "consul.pid"), true)
 	if err := os.Mkdir(m.path("jorc-dev-notes"), 0o700); err != nil { // a user's
 		t.Fatal(err)
 	}

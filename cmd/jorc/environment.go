@@ -147,7 +147,7 @@ type target struct {
 }
 
 func (t *target) rollouts() *rollout.Rollouts {
-	return rollout.New(t.client, t.settings.Prefix, t.Name()).Counting(change.Places)
+	return rollout.New(t.client, t.settings.Prefix, t.Name()).Counting(change.Places(readLife))
 }
 
 func (t *target) runs() *runs.Runs { return runs.New(t.Store()) }

@@ -180,22 +180,22 @@ func (e *environment) commandLogger(c *cli.Context, standard string) (hclog.Logg
 // logger logs to stderr. A daemon calls it with its configuration's LogLevel
 // and LogJSON, which flags and variables are part of already.
 func (e *environment) logger(level string, json bool) hclog.Logger {
-	return hclog.New(&hclog.LoggerOptions{
-		Name:       "jorc",
-		Level:      hclog.LevelFromString(level),
-		Output:     e.stderr,
-		JSONFormat: json,
-	})
+	return hclog.New(e.logOptions(level, json))
+}
+
+// logOptions are those of all loggers. Lines for the journal have their priority, and
+// no time stamp beside the journal's, unless they are JSON, which programs read.
+func (e *environment) logOptions(level string, json bool) *hclog.LoggerOptions {
+	o := &hclog.LoggerOptions{Name: "jorc", Level: hclog.LevelFromString(level), Output: e.stderr, JSONFormat: json}
+	if e.journal != nil && e.journal() {
+		o.Output, o.DisableTime = journalWriter{e.stderr}, !json
+	}
+	return o
 }
 
 // agentLogger is logger for an agent, whose last lines recent keeps.
 func (e *environment) agentLogger(level string, json bool, recent *diagnostics.Log) hclog.Logger {
-	log := hclog.NewInterceptLogger(&hclog.LoggerOptions{
-		Name:       "jorc",
-		Level:      hclog.LevelFromString(level),
-		Output:     e.stderr,
-		JSONFormat: json,
-	})
+	log := hclog.NewInterceptLogger(e.logOptions(level, json))
 	log.RegisterSink(recent)
 	return log
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/stage"
@@ -99,10 +100,10 @@ func (f *gatedFleet) replace() {
 
 // gateSeen is what a document says of a gate.
 type gateSeen struct {
-	gate   *rollout.GateProgress
+	gate   *pace.GateProgress
 	steps  int
 	asks   int
-	passed *rollout.PassedGate
+	passed *pace.PassedGate
 }
 
 // survives kills the orchestrator while the step bakes, when its gate is asked, while it runs,
@@ -113,12 +114,12 @@ func (f *gatedFleet) survives(read func() gateSeen, approve func()) {
 	var run string
 	for _, phase := range []struct {
 		name string
-		in   func(g rollout.GateProgress) bool
+		in   func(g pace.GateProgress) bool
 	}{
-		{"bakes", func(g rollout.GateProgress) bool { return !g.Baked }},
-		{"is asked", func(g rollout.GateProgress) bool { return g.Run != "" }},
-		{"runs", func(g rollout.GateProgress) bool { return g.Run != "" && f.read("asked") != "" }},
-		{"has passed", func(g rollout.GateProgress) bool { return g.Passed }},
+		{"bakes", func(g pace.GateProgress) bool { return !g.Baked }},
+		{"is asked", func(g pace.GateProgress) bool { return g.Run != "" }},
+		{"runs", func(g pace.GateProgress) bool { return g.Run != "" && f.read("asked") != "" }},
+		{"has passed", func(g pace.GateProgress) bool { return g.Passed }},
 	} {
 		if phase.name == "has passed" {
 			f.write("go", "")
@@ -174,9 +175,9 @@ func TestRolloutGateSurvivesKill(t *testing.T) {
 	for _, node := range []string{"a", "b"} {
 		f.ok(f.cluster.ReportVersion(t.Context(), node, "v1"))
 	}
-	f.ok(all.Trigger(t.Context(), rollout.Request{Version: "v2", By: "ann", Policy: func(p *rollout.Policy) {
-		p.Batches = []rollout.Amount{{N: 1}, {N: 100, Percent: true}}
-		p.Bake, p.Gate, p.ApproveEach = rollout.Duration(bakeOfKilled), rollout.Gate{Workflow: "slo"}, true
+	f.ok(all.Trigger(t.Context(), rollout.Request{Version: "v2", By: "ann", Policy: func(p *pace.Policy) {
+		p.Batches = []pace.Amount{{N: 1}, {N: 100, Percent: true}}
+		p.Bake, p.Gate, p.ApproveEach = pace.Duration(bakeOfKilled), pace.Gate{Workflow: "slo"}, true
 	}}))
 	f.eventually("the first batch", func() error {
 		s, err := all.Load(t.Context())

@@ -15,8 +15,8 @@ type group struct {
 
 // rootGroups are the groups of jorc's own help, in the order shown.
 var rootGroups = []group{
-	{"Set up a host", []string{"agent", "render", "config", "migrate", "dev"}},
-	{"Form a cluster and run work on it", []string{"cluster", "update", "stage", "workflow", "wait"}},
+	{"Set up a host", []string{"agent", "render", "template", "config", "migrate", "dev"}},
+	{"Form a cluster and run work on it", []string{"cluster", "update", "stage", "change", "workflow", "wait"}},
 	{"Look", []string{"ui", "status", "service", "health"}},
 	{"Administer", []string{"doctor", "debug", "ping", "completion", "man", "version"}},
 }
@@ -25,7 +25,7 @@ var rootGroups = []group{
 var clusterGroups = []group{
 	{"Form a cluster", []string{"init", "join", "leave", "leader", "profile", "meta"}},
 	{"Run work", []string{"run", "runs", "approve", "cancel", "logs", "wait", "orchestrate"}},
-	{"Look", []string{"attention", "list", "show", "members", "view", "events", "audit", "report", "deps"}},
+	{"Look", []string{"attention", "list", "show", "members", "view", "events", "audit", "report", "deps", "files"}},
 	{"Lock and hold", []string{"lock", "unlock", "slots", "pause", "resume", "hold", "unhold", "observe-only", "budget", "freeze"}},
 	{"Administer", []string{"bootstrap-acl", "export", "import", "delete"}},
 }

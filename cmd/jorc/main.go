@@ -20,6 +20,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/command"
+	"github.com/jorc/jorc/internal/licenses"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -45,6 +46,7 @@ func main() {
 		stdin:   os.Stdin,
 		stdout:  keepWriteErrors(os.Stdout, syscall.Stdout),
 		stderr:  keepWriteErrors(os.Stderr, syscall.Stderr),
+		journal: toJournal,
 		hangup:  hangups,
 		exec:    become,
 		guard:   guardSelf(guardArg),
@@ -154,6 +156,7 @@ type host struct {
 	getenv         func(string) string
 	stdin          io.Reader
 	stdout, stderr io.Writer
+	journal        func() bool                           // whether stderr is systemd's journal; nil: it is not
 	hangup         func(context.Context) <-chan struct{} // SIGHUPs, from the call on
 	build          build
 	environ        func() []string
@@ -167,7 +170,7 @@ type host struct {
 // nouns are the commands that are not aliases.
 var nouns = [...]string{
 	"agent", "cluster", "render", "config", "debug", "dev", "doctor", "health", "ping", "completion", "man", "migrate", "ui", "service", "update",
-	"stage", "status", "version", "wait", "workflow",
+	"stage", "change", "status", "template", "version", "wait", "workflow",
 }
 
 // noun builds one command with all below it; nil: no command has that name.
@@ -205,8 +208,12 @@ func noun(env *environment, name string) *cli.Command {
 		return updateCommand(env)
 	case "stage":
 		return stageCommand(env)
+	case "change":
+		return changeCommand(env)
 	case "status":
 		return statusCommand(env)
+	case "template":
+		return templateCommand(env)
 	case "version":
 		return versionCommand(env)
 	case "wait":
@@ -243,7 +250,11 @@ func run(ctx context.Context, args []string, h host) int {
 		err = app.RunContext(ctx, append([]string{app.Name}, normal...))
 	}
 	err = answered(endedBy(ctx, err), stdout.flush())
-	report(h.stderr, err)
+	if err != nil && h.journal != nil && h.journal() {
+		report(errorLines{journalWriter{h.stderr}}, err)
+	} else {
+		report(h.stderr, err)
+	}
 	hint(h.stderr, app, args, err)
 	return exitCode(app, args, err)
 }
@@ -411,10 +422,31 @@ func (b *build) readInfo() {
 
 func versionCommand(env *environment) *cli.Command {
 	return &cli.Command{
-		Name:   "version",
-		Usage:  "print the version and build information",
-		Action: env.printVersion,
+		Name:  "version",
+		Usage: "print the version and build information, or the licenses",
+		Flags: []cli.Flag{&cli.BoolFlag{Name: "licenses", Usage: "print jorc's license, and those of all modules that the program contains", DisableDefaultText: true}},
+		Action: func(c *cli.Context) error {
+			if c.Bool("licenses") {
+				return env.printLicenses(c)
+			}
+			return env.printVersion(c)
+		},
 	}
+}
+
+// printLicenses prints the text of NOTICE.
+func (e *environment) printLicenses(c *cli.Context) error {
+	notice, err := licenses.Notice()
+	if err != nil {
+		return err
+	}
+	if e.format(c) == formatJSON {
+		return e.writeJSON(c.App.Writer, struct {
+			Notice string `json:"notice"`
+		}{notice})
+	}
+	_, err = io.WriteString(c.App.Writer, notice)
+	return err
 }
 
 func (e *environment) printVersion(c *cli.Context) error {

@@ -79,8 +79,10 @@ func TestAgentOnceConverges(t *testing.T) {
 	}
 	task := func(script string) string {
 		return oneOfEach + `
+reboot_command = ["false"]
 static { workflow = "converge" }
 workflow "converge" {
+  reboots = true
   task "apply" { script = "` + script + `" }
 }
 `

@@ -22,6 +22,7 @@ func TestLinuxOnly(t *testing.T) {
 		{"agent --once", exitUsage, "jorc: jorc agent: Linux only: "},
 		{"daemon", exitUsage, "jorc: jorc agent: Linux only: "},
 		{"dev", exitUsage, "jorc: jorc dev: Linux only: "},
+		{"dev --hosts 5", exitUsage, "jorc: jorc dev: Linux only: this jorc is for darwin/arm64"},
 		{"render", exitUsage, "jorc: jorc render to files: Linux only: "},
 		{"workflow run x", exitUsage, "jorc: jorc workflow run: Linux only: "},
 		{"render --diff", exitUsage, "jorc: no configuration: "},

@@ -57,7 +57,7 @@ func TestWrongUsage(t *testing.T) {
 		{"beginning of a command", "comp", `jorc: unknown command "comp", did you mean "completion"?; see 'jorc --help'`},
 		{"nothing close", "zzzzzz", `jorc: unknown command "zzzzzz"; see 'jorc --help'`},
 		{"command below", "config validat x", `jorc: unknown command "validat", did you mean "validate"?; see 'jorc config --help'`},
-		{"no command below", "config", `jorc: missing command: one of validate, explain; see 'jorc config --help'`},
+		{"no command below", "config", `jorc: missing command: one of validate, explain, schema; see 'jorc config --help'`},
 		{"flag", "version --ouput json", `jorc: unknown flag --ouput, did you mean --output?; see 'jorc version --help'`},
 		{"flag before the command", "--htp-addr=x version", `jorc: unknown flag --htp-addr, did you mean --http-addr?; see 'jorc --help'`},
 		{"short flag", "version -x", `jorc: unknown flag -x; see 'jorc version --help'`},

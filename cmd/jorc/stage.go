@@ -9,7 +9,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/stage"
 	"github.com/jorc/jorc/internal/text"
 )
@@ -25,29 +27,33 @@ func stageCommand(env *environment) *cli.Command {
 				Description: "Prints first what stopped the stage: the host, what changed, and which checks failed; or the gate, and the last line of its output. " +
 					"Then the step whose gate the next hosts wait for, and the hosts in the order in which a change reaches them. " +
 					"Exits 1 for a stage that no host has.",
-				Action: env.onCluster(env.showStage),
+				Action: env.onCluster(func(c *cli.Context, cl *target) error { return env.showStage(c, cl, argument(c, 0)) }),
 			},
 			{
 				Name: "approve", Usage: "with approve_each, let the next step begin", ArgsUsage: "STAGE",
 				Description: "The next step begins as soon as the present one is done and its gate is passed. 'jorc stage show' has who approved it. " +
 					"Exits 1 and changes nothing if no step waits for approval, or the step is stopped.",
 				Flags:  []cli.Flag{reasonFlag()},
-				Action: env.onCluster(env.approveStage),
+				Action: env.onCluster(func(c *cli.Context, cl *target) error { return env.approveStage(c, cl, argument(c, 0)) }),
 			},
 			{
 				Name: "resume", Usage: "approve a change that failed: hosts take it again", ArgsUsage: "STAGE",
 				Description: "Without this no other host takes the change; another value, or the one from before, needs no approval. With --node approves only what failed on that host. " +
 					"After a gate that failed the gate of the step begins again, with its bake. " +
-					"Exits 1 if nothing stops the stage.",
-				Flags:  []cli.Flag{reasonFlag()},
-				Action: env.onCluster(env.resumeStage),
+					"With --during-freeze or --over-budget it approves no failure: hosts take the content that they wait for now although there is a freeze, or the budget is used up; other content waits. " +
+					"Exits 1 if nothing stops the stage; with these flags if no host waits for content.",
+				Flags: []cli.Flag{reasonFlag(), duringFreezeFlag(), overBudgetFlag()},
+				Action: env.onCluster(func(c *cli.Context, cl *target) error {
+					node, _ := env.value(c, "node")
+					return env.resumeStage(c, cl, argument(c, 0), node)
+				}),
 			},
 		},
 	}
 }
 
 func (e *environment) listStages(c *cli.Context, cl *target) error {
-	all, err := stage.Show(c.Context, cl.Cluster, "", time.Now())
+	all, err := stage.Show(c.Context, cl.Cluster, "", nil, time.Now())
 	if err != nil {
 		return err
 	}
@@ -70,9 +76,8 @@ func noteUnorchestratedStage(c *cli.Context, s stage.Status) {
 	}
 }
 
-func (e *environment) showStage(c *cli.Context, cl *target) error {
-	name := argument(c, 0)
-	all, err := stage.Show(c.Context, cl.Cluster, name, time.Now())
+func (e *environment) showStage(c *cli.Context, cl *target, name string) error {
+	all, err := stage.Show(c.Context, cl.Cluster, name, change.PlacesOf(cl.rollouts(), readLife), time.Now())
 	if err != nil {
 		return err
 	}
@@ -96,6 +101,14 @@ func (e *environment) showStage(c *cli.Context, cl *target) error {
 		}
 		l.rows = append(l.rows, []string{g.Step, "passed", when(g.At), "", detail})
 	}
+	for _, x := range s.Exempt {
+		for _, why := range []struct{ what, reason string }{{"during freeze", x.DuringFreeze}, {"over budget", x.OverBudget}} {
+			if why.reason != "" {
+				hold := cluster.Hold{Since: x.Since, Reason: why.reason, By: x.By}
+				l.rows = append(l.rows, []string{"", why.what, when(x.Since), stageNames(x.Inputs.Names(), len(x.Contents)), hold.String()})
+			}
+		}
+	}
 	for _, h := range s.Hosts {
 		detail := h.Waits
 		if detail != "" {
@@ -115,13 +128,12 @@ func stageNames(names []string, more int) string {
 	return text.Line(strings.Join(names, ", "), 120)
 }
 
-func (e *environment) approveStage(c *cli.Context, cl *target) error {
-	name := argument(c, 0)
+func (e *environment) approveStage(c *cli.Context, cl *target, name string) error {
 	by, err := e.author(c)
 	if err != nil {
 		return err
 	}
-	all, err := stage.Show(c.Context, cl.Cluster, name, time.Now())
+	all, err := stage.Show(c.Context, cl.Cluster, name, nil, time.Now())
 	if err != nil {
 		return err
 	}
@@ -140,16 +152,22 @@ func (e *environment) approveStage(c *cli.Context, cl *target) error {
 	return e.print(c, l, step)
 }
 
-func (e *environment) resumeStage(c *cli.Context, cl *target) error {
-	name := argument(c, 0)
+// resumeStage approves what failed, on one node or, empty, on all.
+func (e *environment) resumeStage(c *cli.Context, cl *target, name, node string) error {
 	by, err := e.author(c)
 	if err != nil {
 		return err
 	}
-	if _, err := stage.Show(c.Context, cl.Cluster, name, time.Now()); err != nil {
+	if _, err := stage.Show(c.Context, cl.Cluster, name, nil, time.Now()); err != nil {
 		return err
 	}
-	node, _ := e.value(c, "node")
+	exceptions, err := exceptionsOf(c)
+	if err != nil {
+		return err
+	}
+	if exceptions != (pace.Exceptions{}) {
+		return e.exemptStage(c, cl, name, node, stage.Exemption{Exceptions: exceptions, By: by, Since: time.Now().UTC().Truncate(time.Second)})
+	}
 	resumed, err := stage.New(cl.Store()).Resume(c.Context, name, node, cluster.Hold{
 		Since: time.Now().UTC().Truncate(time.Second), Reason: c.String("reason"), By: by,
 	})
@@ -160,4 +178,21 @@ func (e *environment) resumeStage(c *cli.Context, cl *target) error {
 		return []string{s.Node, stageNames(s.Inputs.Names(), s.Inputs.More), s.Reason}
 	})
 	return e.print(c, l, resumed)
+}
+
+// exemptStage lets hosts take what waits now although a rule of the cluster forbids it.
+func (e *environment) exemptStage(c *cli.Context, cl *target, name, node string, x stage.Exemption) error {
+	waiting, err := stage.New(cl.Store()).Exempt(c.Context, cl.Cluster, name, node, x)
+	if err != nil {
+		return err
+	}
+	type exempted struct {
+		Node    string   `json:"node"`
+		Changed []string `json:"changed"`
+	}
+	all := make([]exempted, len(waiting))
+	for i, h := range waiting {
+		all[i] = exempted{h.Node, h.Report.Changed.Names()}
+	}
+	return e.print(c, listingOf("host,changed", all, func(x exempted) []string { return []string{x.Node, stageNames(x.Changed, 0)} }), all)
 }

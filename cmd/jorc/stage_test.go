@@ -1,13 +1,14 @@
 package main
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/stage"
 )
 
@@ -49,6 +50,13 @@ func TestStageCommands(t *testing.T) {
 		!strings.Contains(got.stderr, "no orchestrator runs") {
 		t.Errorf("got %+v", got)
 	}
+	if got := jorc(t, f.env, "stage", "resume", "edge", "--during-freeze", ""); got.code != exitUsage {
+		t.Errorf("a reason that is missing: %+v", got)
+	}
+	do(result{0, "web-2\tkey app/limit\n", ""}, "stage", "resume", "edge", "--node", "web-2", "--during-freeze", "a hole in the fence", "-o", "plain")
+	if got := jorc(t, f.env, "stage", "show", "edge", "-o", "plain"); !strings.Contains(got.stdout, "\tduring freeze\t") || !strings.Contains(got.stdout, "a hole in the fence") {
+		t.Errorf("during a freeze: %+v", got)
+	}
 	do(result{1, "", "jorc: stage \"egde\": no such stage, did you mean \"edge\"?; stages: edge\n"}, "stage", "resume", "egde")
 	do(result{0, "web-1\tkey app/limit\tits checks fail: web: critical\n", ""}, "stage", "resume", "edge", "-o", "plain", "--reason", "it was the load")
 	do(result{1, "", "jorc: stage \"edge\": not stopped\n"}, "stage", "resume", "edge")
@@ -66,7 +74,7 @@ func TestStageCommands(t *testing.T) {
 	turns := kv.NewDoc[stage.Turns](kv.New(f.server.Client(), "jorc/prod"), cluster.StageTurnsKey("edge"), 1)
 	step := &stage.Step{
 		Number: 1, Kind: stage.StepCanary, Size: 1, Hosts: map[string]bool{"web-1": true}, Inputs: limit,
-		Gate: &rollout.GateProgress{Baked: true, Passed: true, Answer: "0 errors"},
+		Gate: &pace.GateProgress{Baked: true, Passed: true, Answer: "0 errors"},
 	}
 	if _, err := turns.CompareAndSwap(t.Context(), kv.Entry[stage.Turns]{}, stage.Turns{Seq: 1, Step: step}); err != nil {
 		t.Fatal(err)
@@ -84,7 +92,7 @@ func TestStageCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	step.Gate = &rollout.GateProgress{Failed: true}
+	step.Gate = &pace.GateProgress{Failed: true}
 	again, err := turns.Get(t.Context())
 	if err == nil {
 		_, err = turns.CompareAndSwap(t.Context(), again, stage.Turns{Seq: 1, Step: step})
@@ -106,5 +114,46 @@ func TestStageCommands(t *testing.T) {
 	}
 	if log, err := cl.Changes(t.Context()); err != nil || len(log.Changes) == 0 || !slices.ContainsFunc(log.Changes, func(c cluster.AuditRecord) bool { return c.Command == "jorc stage resume edge" }) {
 		t.Errorf("the audit has %+v, %v", log, err)
+	}
+}
+
+// TestStageShowsTheBudget: stage show names the hosts that use the budget up, as update why does, and
+// what helps where they failed.
+func TestStageShowsTheBudget(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, "web-1", "web-2")
+	f.down("web-1")
+	store := kv.New(f.server.Client(), "jorc/prod")
+	lock, err := store.Lock(t.Context(), cluster.OrchestratorLock, kv.LeaseOptions{Holder: kv.Holder{Node: "boss"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = lock.Release(context.WithoutCancel(t.Context())) }) // the server ends, too
+	inputs := cluster.StageInputs{List: []cluster.StageInput{{Name: "key app/limit", Digest: "d1"}}}
+	if _, err := cluster.New(f.server.Client(), "jorc", "prod").ReportWriter("web-2").Change(t.Context(), func(r cluster.Report) (cluster.Report, error) {
+		return r.WithStage("edge", cluster.StageReport{Policy: cluster.StagePolicy{MaxParallel: "1"}, Wants: "c1", Changed: inputs}), nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for budget, want := range map[string]string{"1": "waits: the budget: 1 of 1 hosts are out of service: web-1 (", "2": "waits: its turn comes next"} {
+		if got := jorc(t, f.env, "cluster", "budget", "set", "--max-out", budget); got.code != 0 {
+			t.Fatalf("%+v", got)
+		}
+		got := jorc(t, f.env, "stage", "show", "edge", "-o", "plain")
+		if !strings.Contains(got.stdout, want) || strings.Contains(got.stdout, "; they failed: repair them, 'jorc update give-up HOST'") != (budget == "1") {
+			t.Errorf("with a budget of %s: %+v, want %q", budget, got, want)
+		}
+	}
+	if got := jorc(t, f.env, "cluster", "budget", "set", "--max-out", "1"); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	if got := jorc(t, f.env, "stage", "resume", "edge", "--over-budget", ""); got.code != exitUsage {
+		t.Errorf("without a reason: %+v", got)
+	}
+	if got := jorc(t, f.env, "stage", "resume", "edge", "--over-budget", "two are left", "-o", "plain"); got.stdout != "web-2\tkey app/limit\n" {
+		t.Errorf("over the budget: %+v", got)
+	}
+	if got := jorc(t, f.env, "stage", "show", "edge", "-o", "plain"); lacksAny(got.stdout, "waits: its turn comes next", "over budget", "two are left") != nil {
+		t.Errorf("over the budget: %+v", got)
 	}
 }

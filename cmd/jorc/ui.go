@@ -101,8 +101,9 @@ func openBrowser(ctx context.Context, c *cli.Context, address string) error {
 func attentionCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name: "attention", Usage: "list what needs an operator, with its cause and the command that helps",
-		Description: "Pauses, failures, holds, damaged documents, a missing orchestrator, hosts that are down, waits longer than usual. Exits 1 when there are any.",
-		Action:      env.onCluster(env.showAttention),
+		Description: "Pauses, failures, holds, damaged documents, a missing orchestrator, hosts that are down, waits longer than usual. Exits 1 when there are any. " +
+			"Advice is what is recommended although nothing is wrong: it does not change the exit code.",
+		Action: env.onCluster(env.showAttention),
 	}
 }
 
@@ -115,6 +116,9 @@ func (e *environment) showAttention(c *cli.Context, cl *target) error {
 	l := listingOf("severity,kind,what,cause,command", a.Problems, func(p ui.Problem) []string {
 		return []string{p.Severity, p.Kind, p.Title, p.Cause, p.Command}
 	})
+	for _, x := range a.Advice {
+		l.rows = append(l.rows, []string{"advice", x.Kind, x.Text, "", x.Command})
+	}
 	if err := e.printProblems(c, l, a); err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/jorc/jorc/internal/consultest"
-	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/pace"
 )
 
 const arrivalConf = `
@@ -167,7 +167,7 @@ func TestWaitForTheDown(t *testing.T) {
 	for _, policy := range [][]string{nil, {"--max-parallel", "3"}} {
 		version := fmt.Sprintf("down%d", len(policy))
 		f.must(append([]string{"update", "trigger", version}, policy...)...)
-		f.wantShown("the rollout to be done beside "+f.names[1], func(s shownRollout) bool { return s.Phase == rollout.Done && s.Now.Done == 2 })
+		f.wantShown("the rollout to be done beside "+f.names[1], func(s shownRollout) bool { return s.Phase == pace.Done && s.Now.Done == 2 })
 		f.wantTimeout(append(down, "2 of 3 members run "+version), "update", "wait")
 		f.wantTimeout(append(down, "1 of 3 members are not at version "+version), "cluster", "wait", "--for", "version="+version)
 		f.want(exitFailed, down, f.verify(version)...)

@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/text"
 )
 
 func historyCommand(env *environment) *cli.Command {
@@ -17,12 +18,12 @@ func historyCommand(env *environment) *cli.Command {
 		Name: "history", Usage: "list finished rollouts, or show one with its hosts", ArgsUsage: "[ID]",
 		Description: "ID is that of a rollout, or a version: the last rollout of it. The last 100 rollouts are kept. " +
 			"Exits 1 when there is no record of ID.",
-		Action: env.onCluster(env.showHistory),
+		Action: env.onCluster(func(c *cli.Context, cl *target) error { return env.showHistory(c, cl, argument(c, 0)) }),
 	}
 }
 
-func (e *environment) showHistory(c *cli.Context, cl *target) error {
-	if id := argument(c, 0); id != "" {
+func (e *environment) showHistory(c *cli.Context, cl *target, id string) error {
+	if id != "" {
 		f, err := cl.rollouts().RecordOf(c.Context, id)
 		if err != nil {
 			return fmt.Errorf("cluster %q: %w", cl.Name(), err)
@@ -72,14 +73,14 @@ func finishedListing(f rollout.Finished) listing {
 		times rollout.Spread
 	}{{"waiting", f.Waiting}, {"active", f.Active}} {
 		if s.times.Hosts > 0 {
-			row(s.what, fmt.Sprintf("p50 %ds, p90 %ds, p99 %ds, max %ds (%d hosts)", s.times.P50, s.times.P90, s.times.P99, s.times.Most, s.times.Hosts))
+			row(s.what, fmt.Sprintf("p50 %ds, p90 %ds, p99 %ds, max %ds (%s)", s.times.P50, s.times.P90, s.times.P99, s.times.Most, text.Count(s.times.Hosts, "host", "hosts")))
 		}
 	}
 	for _, h := range f.Hosts {
 		row(h.Node, h.State+timeText(", waiting ", h.Waiting)+timeText(", active ", h.Active)+after(": ", h.Detail))
 	}
 	if f.Left > 0 {
-		row("left out", fmt.Sprintf("%d hosts with shorter times", f.Left))
+		row("left out", text.Count(f.Left, "host", "hosts")+" with shorter times")
 	}
 	return l
 }

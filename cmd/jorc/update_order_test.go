@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/jorc/jorc/internal/consultest"
-	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/pace"
 )
 
 const orderConf = `
@@ -60,7 +60,7 @@ func TestOrderOfLiveRoles(t *testing.T) {
 	web.must("update", "trigger", "a3", "--order", "db=1,web=0")
 	log += "db a3\n"
 	web.wantFile("log", log)
-	web.wantShown("the db host to be done", func(s shownRollout) bool { return s.Phase == rollout.Done })
+	web.wantShown("the db host to be done", func(s shownRollout) bool { return s.Phase == pace.Done })
 	cycles(`the policy keeps back role "web"`, log)
 
 	log += "db a4\n"

@@ -32,7 +32,11 @@ func newOperated(t *testing.T) *operated {
 
 func (o *operated) run(line string) result {
 	o.t.Helper()
-	return jorc(o.t, o.env, strings.Fields(line)...)
+	args := strings.Fields(line)
+	for i := range args {
+		args[i] = strings.ReplaceAll(args[i], "@", " ") // within an argument
+	}
+	return jorc(o.t, o.env, args...)
 }
 
 // want runs a command and wants its code and parts of what it prints.
@@ -78,8 +82,8 @@ func (o *operated) record(node string, workflows, static []string) {
 	}
 }
 
-// TestRollback: the version before, with the same policy, in the name of its author; refused
-// when it is not known.
+// TestRollback: the version before, with the limits of the policy and without its gates,
+// consent and windows unless they are asked for, in the name of its author; refused when it is not known.
 func TestRollback(t *testing.T) {
 	t.Parallel()
 	o := newOperated(t)
@@ -87,18 +91,25 @@ func TestRollback(t *testing.T) {
 	o.want("update trigger v1 --max-parallel 2", 0)
 	o.want("update rollback", 1, "no version to go back to", "--to")
 	o.report("v1", "n1", "n2", "n3")
-	o.want("update trigger v2 --batches 1,100% --max-parallel 2 --bake 1m --gate slo", 0)
+	o.want("update trigger v2 --batches 1,100% --max-parallel 2 --bake 1m --gate slo --approve-each --zone-by-zone --order worker --window Sun@01:00-02:00@UTC", 0)
 	o.report("v2", "n1")
 	o.want("update rollback --to v2", 1, "v2 is the desired version")
 	o.want("update rollback --to a/b", 2)
-	o.want("update rollback --dry-run", 0, "dry run: v1 would be desired (batches 1,100%, max-parallel 2, max-failures 0, bake 1m0s, gate slo", "batch 2 of 2: 1 member is admitted")
+	const does = "the rollback does without bake 1m0s, gate slo, gate-timeout 1h0m0s, approve-each, window"
+	o.want("update rollback --dry-run", 0, "dry run: v1 would be desired (batches 1,100%, max-parallel 2, max-failures 0, zone-by-zone, order worker, on-failure pause)",
+		"batch 2 of 2: 1 member is admitted", does, "and waits for no freeze; --with-gates asks for them", "Limits such as --max-parallel and the budget hold")
+	o.want("update rollback --dry-run --with-gates", 0, "bake 1m0s, gate slo", "window", "the rollback passes gates")
+	var dry rollout.Triggered
+	if got := o.run("update rollback --dry-run -o json"); json.Unmarshal([]byte(got.stdout), &dry) != nil || !strings.Contains(dry.Note, does) {
+		t.Errorf("as JSON: %s", got.stdout)
+	}
 	if d := o.document(); d.Version != "v2" {
 		t.Errorf("a dry run wrote %+v", d)
 	}
 	o.want("update rollback --reason slow", 0, "v1", "the rollout of v2 was unfinished")
 	d := o.document()
-	if d.Version != "v1" || d.Previous != "v1" || !strings.Contains(d.By, "ann") || d.Policy.Gate.Workflow != "slo" || len(d.Policy.Batches) != 2 ||
-		d.RollbackOf == nil || *d.RollbackOf != (rollout.Rollback{Version: "v2", Reason: "slow"}) {
+	if d.Version != "v1" || d.Previous != "v1" || !strings.Contains(d.By, "ann") || d.Policy.Gated() || len(d.Policy.Windows) > 0 || !d.Promoted ||
+		len(d.Policy.Batches) != 2 || !d.Policy.ZoneByZone || len(d.Policy.Order) != 1 || d.RollbackOf == nil || *d.RollbackOf != (rollout.Rollback{Version: "v2", Reason: "slow"}) {
 		t.Errorf("rolled back: %+v", d)
 	}
 	o.want("update show", 0, "rolled back", "v2: slow")
@@ -106,6 +117,11 @@ func TestRollback(t *testing.T) {
 	o.want("update rollback --to v0", 0, "v0")
 	if d := o.document(); d.Version != "v0" || d.RollbackOf.Version != "v1" || d.RollbackOf.Reason == "" {
 		t.Errorf("rolled back to v0: %+v", d)
+	}
+	o.want("update trigger v3 --approve-each --window Sun@01:00-02:00@UTC", 0)
+	o.want("update rollback --to v1 --with-gates", 0, "as --with-gates asks for them")
+	if d := o.document(); !d.Policy.ApproveEach || len(d.Policy.Windows) != 1 || d.Promoted || !d.RollbackOf.WithGates {
+		t.Errorf("rolled back with gates: %+v", d)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/jorc/jorc/internal/agent"
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/terminal"
 	"github.com/jorc/jorc/internal/text"
@@ -91,6 +92,9 @@ func rolloutRows(s rollout.Status) [][]string {
 	if s.DuringFreeze != "" {
 		add("during freezes", "%s", s.DuringFreeze)
 	}
+	if s.OverBudget != "" {
+		add("over budget", "%s", s.OverBudget)
+	}
 	n := s.Now
 	add("members", "%d: %d done, %d working, %d pending, %d failed, %d down%s", n.Members, n.Done, n.Working, n.Pending, n.Failed, n.Down,
 		nonzero(count{n.Held, "held"}))
@@ -119,7 +123,7 @@ func rolloutRows(s rollout.Status) [][]string {
 	if len(s.Down) > 0 {
 		add("down", "%s", more(", ", s.Down, n.Down))
 	}
-	if s.Phase != rollout.Done { // then they are missing
+	if s.Phase != pace.Done { // then they are missing
 		for _, o := range s.Held {
 			add("held", "%s: %s", more(", ", o.Nodes, o.Count), o.Reason)
 		}
@@ -136,7 +140,7 @@ func rolloutRows(s rollout.Status) [][]string {
 	for _, w := range s.Waits {
 		add("waits for", "%s", w)
 	}
-	if s.Phase == rollout.Done {
+	if s.Phase == pace.Done {
 		for _, m := range s.Missing {
 			add("missing", "%s: %s", m.Node, m.Reason)
 		}
@@ -157,28 +161,17 @@ func operateCommands(env *environment) []*cli.Command {
 	return []*cli.Command{
 		{
 			Name: "pause", Usage: "stop starting new hosts; hosts already updating continue", Flags: []cli.Flag{reasonFlag()},
-			Action: env.stop("it is paused already", (*rollout.Rollouts).Pause),
+			Action: env.onCluster(env.pauseRollout),
 		},
-		{
-			Name: "resume", Usage: "end a pause; earlier failures no longer count",
-			Action: env.operate("it is not paused", func(c *cli.Context, r *rollout.Rollouts) (rollout.Document, bool, error) {
-				return r.Resume(c.Context)
-			}),
-		},
+		{Name: "resume", Usage: "end a pause; earlier failures no longer count", Action: env.onCluster(env.resumeRollout)},
 		{
 			Name: "promote", Usage: "continue after the canary or, with --approve-each, after the present step",
 			Description: "The rollout continues as soon as that step is done and its gate is passed. 'jorc update show' has who promoted it.",
-			Action: env.operate("it is promoted already, or past its canary", func(c *cli.Context, r *rollout.Rollouts) (rollout.Document, bool, error) {
-				by, err := env.author(c)
-				if err != nil {
-					return rollout.Document{}, false, err
-				}
-				return r.Promote(c.Context, by)
-			}),
+			Action:      env.onCluster(env.promoteRollout),
 		},
 		{
 			Name: "abort", Usage: "end the rollout: no further host begins, and the desired version stays", Flags: []cli.Flag{reasonFlag()},
-			Action: env.stop("it is aborted already", (*rollout.Rollouts).Abort),
+			Action: env.onCluster(env.abortRollout),
 		},
 		{
 			Name: "give-up", Usage: "give up on a host: its place goes to the next", ArgsUsage: "HOST", Flags: []cli.Flag{reasonFlag()},
@@ -193,7 +186,7 @@ func operateCommands(env *environment) []*cli.Command {
 			Flags: []cli.Flag{
 				&cli.BoolFlag{Name: "from-start", Usage: "run the whole workflow, not only what an interruption left", DisableDefaultText: true},
 			},
-			Action: env.onCluster(env.retryHost),
+			Action: env.onCluster(func(c *cli.Context, cl *target) error { return env.retryHost(c, cl, argument(c, 0)) }),
 		},
 	}
 }
@@ -215,9 +208,9 @@ func (e *environment) giveUpHost(c *cli.Context, cl *target, host string) error 
 	return e.print(c, rowsOf("host,version", []string{host, version}), map[string]string{"host": host, "version": version})
 }
 
-// retryHost asks a host to try again now.
-func (e *environment) retryHost(c *cli.Context, cl *target) error {
-	host, err := e.hostNamed(c, cl, argument(c, 0))
+// retryHost asks a host to try again now; empty: this one.
+func (e *environment) retryHost(c *cli.Context, cl *target, host string) error {
+	host, err := e.hostNamed(c, cl, host)
 	if err != nil {
 		return err
 	}
@@ -238,18 +231,49 @@ type operatedRollout struct {
 	Changed bool   `json:"changed"`
 }
 
-// operate is an action that changes the rollout; already is printed when there was
-// nothing to change.
-func (e *environment) operate(already string, change func(*cli.Context, *rollout.Rollouts) (rollout.Document, bool, error)) cli.ActionFunc {
-	return e.onCluster(func(c *cli.Context, cl *target) error {
-		d, changed, err := change(c, cl.rollouts())
-		if err != nil {
-			return err
-		}
-		if !changed {
-			note(c, "the rollout of %s: %s; nothing was changed", printable(d.Version), already)
-		}
-		return e.print(c, rowsOf("version,phase", []string{d.Version, d.StateText()}), operatedRollout{d.Version, d.State(), changed})
+func (e *environment) pauseRollout(c *cli.Context, cl *target) error {
+	return e.stop(c, cl, "it is paused already", (*rollout.Rollouts).Pause)
+}
+
+func (e *environment) abortRollout(c *cli.Context, cl *target) error {
+	return e.stop(c, cl, "it is aborted already", (*rollout.Rollouts).Abort)
+}
+
+func (e *environment) resumeRollout(c *cli.Context, cl *target) error {
+	return e.operate(c, cl, "it is not paused", func(r *rollout.Rollouts, _ string) (rollout.Document, bool, error) {
+		return r.Resume(c.Context)
+	})
+}
+
+func (e *environment) promoteRollout(c *cli.Context, cl *target) error {
+	return e.operate(c, cl, "it is promoted already, or past its canary", func(r *rollout.Rollouts, by string) (rollout.Document, bool, error) {
+		return r.Promote(c.Context, by)
+	})
+}
+
+// operate changes the rollout in the name of the command's author; already is printed when there was nothing to
+// change.
+func (e *environment) operate(c *cli.Context, cl *target, already string, change func(r *rollout.Rollouts, by string) (rollout.Document, bool, error)) error {
+	by, err := e.author(c)
+	if err != nil {
+		return err
+	}
+	d, changed, err := change(cl.rollouts(), by)
+	if err != nil {
+		return err
+	}
+	if !changed {
+		note(c, "the rollout of %s: %s; nothing was changed", printable(d.Version), already)
+	}
+	return e.print(c, rowsOf("version,phase", []string{d.Version, d.StateText()}), operatedRollout{d.Version, d.State(), changed})
+}
+
+// stop is operate for what stops a rollout.
+func (e *environment) stop(
+	c *cli.Context, cl *target, already string, stop func(*rollout.Rollouts, context.Context, rollout.Stop) (rollout.Document, bool, error),
+) error {
+	return e.operate(c, cl, already, func(r *rollout.Rollouts, by string) (rollout.Document, bool, error) {
+		return stop(r, c.Context, rollout.Stop{Reason: c.String("reason"), By: by})
 	})
 }
 
@@ -266,7 +290,7 @@ func waitRolloutCommand(env *environment) *cli.Command {
 		Flags: []cli.Flag{
 			&cli.DurationFlag{Name: "timeout", Usage: "give up after `D`; 0: never", DefaultText: "never"},
 		},
-		Action: env.waitRollout,
+		Action: env.onCluster(env.waitRollout),
 	}
 }
 
@@ -274,19 +298,15 @@ func waitRolloutCommand(env *environment) *cli.Command {
 type waitedRollout struct {
 	Version string           `json:"version"`
 	State   string           `json:"state"`
-	Now     rollout.Counts   `json:"now"`
+	Now     pace.Counts      `json:"now"`
 	Failed  []rollout.Failed `json:"failed"`
 	Waits   []string         `json:"waits"`
 	// Missing are the members that have not arrived; the first of them.
 	Missing []rollout.Missing `json:"missing"`
 }
 
-func (e *environment) waitRollout(c *cli.Context) error {
+func (e *environment) waitRollout(c *cli.Context, cl *target) error {
 	if err := notNegative(c, "timeout"); err != nil {
-		return err
-	}
-	cl, err := e.existing(c, "")
-	if err != nil {
 		return err
 	}
 	timeout := c.Duration("timeout")
@@ -294,7 +314,7 @@ func (e *environment) waitRollout(c *cli.Context) error {
 	defer cancel()
 	var last rollout.Status
 	live := e.live(c, quietWait)
-	err = cl.rollouts().Wait(ctx, func(s rollout.Status, hosts []rollout.HostProgress) {
+	err := cl.rollouts().Wait(ctx, func(s rollout.Status, hosts []rollout.HostProgress) {
 		if last.Version == "" && s.Supersedes != nil && s.Supersedes.By != s.By {
 			note(c, "%s", printable(fmt.Sprintf("waits for %s%s; it superseded the unfinished rollout of %s", s.Version, s.TriggeredText(), s.Supersedes)))
 		}
@@ -362,19 +382,6 @@ func nonzero(counts ...count) (text string) {
 	return text
 }
 
-// stop is operate for what ends a rollout, in the name of the command's author.
-func (e *environment) stop(
-	already string, stop func(*rollout.Rollouts, context.Context, rollout.Stop) (rollout.Document, bool, error),
-) cli.ActionFunc {
-	return e.operate(already, func(c *cli.Context, r *rollout.Rollouts) (rollout.Document, bool, error) {
-		by, err := e.author(c)
-		if err != nil {
-			return rollout.Document{}, false, err
-		}
-		return stop(r, c.Context, rollout.Stop{Reason: c.String("reason"), By: by})
-	})
-}
-
 func whyCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name: "why", Usage: "explain why a host does not run the desired version", ArgsUsage: "[HOST]",
@@ -385,36 +392,10 @@ func whyCommand(env *environment) *cli.Command {
 }
 
 func (e *environment) why(c *cli.Context, cl *target) error {
-	host := argument(c, 0)
-	this, err := e.ownNode(c)
-	own := err == nil && (host == "" || host == this)
-	if host == "" {
-		host = this
-	} else if err = nil; !own { // also where it is not known which host this is
-		err = cl.CheckHost(c.Context, host)
-	}
+	_, w, err := e.whyPending(c, cl, argument(c, 0))
 	if err != nil {
 		return err
 	}
-	facts, err := cl.WhyFacts(c.Context, host)
-	if err != nil {
-		return err
-	}
-	if facts.Held, err = cl.HeldBy(c.Context, host); err != nil {
-		return err
-	}
-	if own { // the agent may not run, or may not have reported it yet
-		facts.HoldFile = cmp.Or(agent.HoldReason(cl.settings.StateDir), facts.HoldFile)
-	}
-	if facts.InRollout() {
-		if facts.Rollout, err = cl.rollouts().Why(c.Context, host); err != nil {
-			return err
-		}
-		if facts.Slots, err = cl.slots().OfNode(c.Context, host); err != nil { // the other reasons do not depend on them
-			note(c, "cannot read slots: %v", err)
-		}
-	}
-	w := cluster.Explain(facts)
 	l := listingOf("reason,detail", w.Reasons, func(r cluster.Reason) []string { return []string{r.Reason, r.Detail} })
 	if err := e.print(c, l, w); err != nil {
 		return err
@@ -423,4 +404,37 @@ func (e *environment) why(c *cli.Context, cl *target) error {
 		return &exitError{code: exitStopped}
 	}
 	return answerOf(!w.Pending)
+}
+
+// whyPending explains why a host does not run the desired version; empty: this one. It returns the host's name, too.
+func (e *environment) whyPending(c *cli.Context, cl *target, host string) (name string, w cluster.Why, err error) {
+	this, err := e.ownNode(c)
+	own := err == nil && (host == "" || host == this)
+	if host == "" {
+		host = this
+	} else if err = nil; !own { // also where it is not known which host this is
+		err = cl.CheckHost(c.Context, host)
+	}
+	if err != nil {
+		return "", w, err
+	}
+	facts, err := cl.WhyFacts(c.Context, host)
+	if err != nil {
+		return "", w, err
+	}
+	if facts.Held, err = cl.HeldBy(c.Context, host); err != nil {
+		return "", w, err
+	}
+	if own { // the agent may not run, or may not have reported it yet
+		facts.HoldFile = cmp.Or(agent.HoldReason(cl.settings.StateDir), facts.HoldFile)
+	}
+	if facts.InRollout() {
+		if facts.Rollout, err = cl.rollouts().Why(c.Context, host); err != nil {
+			return "", w, err
+		}
+		if facts.Slots, err = cl.slots().OfNode(c.Context, host); err != nil { // the other reasons do not depend on them
+			note(c, "cannot read slots: %v", err)
+		}
+	}
+	return host, cluster.Explain(facts), nil
 }

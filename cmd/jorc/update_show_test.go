@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/pace"
 )
 
 // TestShowRollout: the answer has who triggered the rollout, why and when, and one set of
@@ -17,7 +17,7 @@ func TestShowRollout(t *testing.T) {
 	o.want("update show", 0, "started", " by ", ": kernel")
 	o.report("v1", "n1", "n2")
 	var got struct {
-		Counts, Now rollout.Counts
+		Counts, Now pace.Counts
 	}
 	if err := json.Unmarshal([]byte(o.run("update show -o json").stdout), &got); err != nil || got.Now.Done != 2 || got.Counts != got.Now {
 		t.Errorf("update show -o json: %+v, %v", got, err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -143,7 +144,7 @@ func TestDownWithGrant(t *testing.T) {
 	if !strings.Contains(got.stderr, "out of service: gone: ") {
 		t.Errorf("trigger does not name the host that is out of service: %q", got.stderr)
 	}
-	m.wantShown("the rollout to be done beside the host that is down", func(s shownRollout) bool { return s.Phase == rollout.Done })
+	m.wantShown("the rollout to be done beside the host that is down", func(s shownRollout) bool { return s.Phase == pace.Done })
 	s := m.shown()
 	if s.Version != "a3" || s.Now.Done != 1 || s.Now.Down != 1 || len(s.Failed) != 0 || s.RollbackOf != nil {
 		t.Errorf("update show: %s, %+v, failed %+v, rollback %+v", s.Version, s.Now, s.Failed, s.RollbackOf)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -26,7 +27,7 @@ func triggerCommand(env *environment) *cli.Command {
 		Flags: append([]cli.Flag{
 			&cli.BoolFlag{Name: "yes", Usage: "let all hosts go at once also while a rollout with a policy is under way", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "dry-run", Usage: "print the hosts that would be admitted, step by step, and write nothing", DisableDefaultText: true},
-			&cli.StringFlag{Name: "during-freeze", Usage: "begin although there is a freeze, for `REASON`"},
+			duringFreezeFlag(), overBudgetFlag(),
 			&cli.BoolFlag{
 				Name: "require-converged", DisableDefaultText: true,
 				Usage: "exit 1 while members are behind the version desired so far, failed, out of service or held, or documents cannot be read",
@@ -38,9 +39,10 @@ func triggerCommand(env *environment) *cli.Command {
 
 func (e *environment) trigger(c *cli.Context, quiet bool) error {
 	policy, err := policyOf(c)
-	if err == nil && c.IsSet("during-freeze") && strings.TrimSpace(c.String("during-freeze")) == "" {
-		err = usagef(c, "--during-freeze must give a reason")
+	if err != nil {
+		return err
 	}
+	exceptions, err := exceptionsOf(c)
 	if err != nil {
 		return err
 	}
@@ -52,19 +54,41 @@ func (e *environment) trigger(c *cli.Context, quiet bool) error {
 	if err != nil {
 		return err
 	}
-	q := rollout.Request{Version: argument(c, 0), Policy: policy, By: by, Reason: c.String("reason"), DuringFreeze: c.String("during-freeze"), DryRun: c.Bool("dry-run"), RequireConverged: c.Bool("require-converged")}
+	q := rollout.Request{Version: argument(c, 0), Policy: policy, By: by, Reason: c.String("reason"), Exceptions: exceptions, DryRun: c.Bool("dry-run"), RequireConverged: c.Bool("require-converged")}
 	return e.change(c, cl, q, quiet, cl.rollouts().Trigger)
+}
+
+func duringFreezeFlag() cli.Flag {
+	return &cli.StringFlag{Name: "during-freeze", Usage: "begin although there is a freeze, for `REASON`"}
+}
+
+func overBudgetFlag() cli.Flag {
+	return &cli.StringFlag{Name: "over-budget", Usage: "take hosts out of service although the budget is used up, for `REASON`"}
+}
+
+// exceptionsOf reads duringFreezeFlag and overBudgetFlag.
+func exceptionsOf(c *cli.Context) (pace.Exceptions, error) {
+	for _, name := range []string{"during-freeze", "over-budget"} {
+		if c.IsSet(name) && strings.TrimSpace(c.String(name)) == "" {
+			return pace.Exceptions{}, usagef(c, "--%s must give a reason", name)
+		}
+	}
+	return pace.Exceptions{DuringFreeze: c.String("during-freeze"), OverBudget: c.String("over-budget")}, nil
 }
 
 func rollbackCommand(env *environment) *cli.Command {
 	return &cli.Command{
-		Name: "rollback", Usage: "go back to the version before, with the policy of the rollout",
-		Description: "Makes the last version that all members ran without a failure the desired one, step by step as the rollout that it takes back. " +
+		Name: "rollback", Usage: "go back to the version before, without gates and windows",
+		Description: "Makes the last version that all members ran without a failure the desired one, with the limits of the rollout that it takes back: " +
+			"steps, --max-parallel, --zone-by-zone and --order hold, and the budget of the cluster. " +
+			"It passes no gate and no bake, and waits for no consent, window or freeze, unless --with-gates asks for them. " +
 			"'jorc update wait' exits 0 then when all members run it; a wait that began before exits 1. " +
 			"Exits 1 when that version is not known: --to names one.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "to", Usage: "go back to `VERSION`", DefaultText: "the version before"},
 			&cli.BoolFlag{Name: "dry-run", Usage: "print the hosts that would be admitted, step by step, and write nothing", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "with-gates", Usage: "pass gates and bakes and wait for consent, windows and freezes, as the policy says", DisableDefaultText: true},
+			overBudgetFlag(),
 			reasonFlag(),
 		},
 		Action: env.onCluster(env.rollback),
@@ -79,7 +103,11 @@ func (e *environment) rollback(c *cli.Context, cl *target) error {
 	if c.IsSet("to") && c.String("to") == "" {
 		return usagef(c, "--to must not be empty")
 	}
-	q := rollout.Request{Version: c.String("to"), By: by, Reason: c.String("reason"), DryRun: c.Bool("dry-run")}
+	exceptions, err := exceptionsOf(c)
+	if err != nil {
+		return err
+	}
+	q := rollout.Request{Version: c.String("to"), By: by, Reason: c.String("reason"), DryRun: c.Bool("dry-run"), Exceptions: exceptions, WithGates: c.Bool("with-gates")}
 	return e.change(c, cl, q, false, func(ctx context.Context, q rollout.Request) (rollout.Triggered, error) {
 		return cl.rollouts().Rollback(ctx, q, c.String("reason"))
 	})
@@ -122,7 +150,7 @@ func (e *environment) change(
 	q.Announce = announce
 	t, err := change(c.Context, q)
 	switch {
-	case errors.Is(err, rollout.ErrPolicy):
+	case errors.Is(err, pace.ErrPolicy):
 		return usagef(c, "%v", err)
 	case err != nil || quiet:
 		return err
@@ -164,7 +192,7 @@ func (e *environment) confirmUnpaced(c *cli.Context, t rollout.Triggered, dry bo
 const noOrchestrator = "no orchestrator runs, so no host is offered a grant: start an agent with orchestrator { enabled = true }"
 
 // planListing is what a dry run answers: the hosts that would be admitted if no member fails.
-func planListing(steps []rollout.Decision) listing {
+func planListing(steps []pace.Decision) listing {
 	l := listing{columns: []string{"step", "what", "hosts", "of"}}
 	for i, d := range steps {
 		l.rows = append(l.rows, []string{strconv.Itoa(i + 1), d.Text, more(", ", d.Nodes, d.Count), d.Reason})
@@ -239,33 +267,33 @@ func policyFlags() []cli.Flag {
 }
 
 // policyOf is what the policy flags of c change; nil without such flags.
-func policyOf(c *cli.Context) (func(*rollout.Policy), error) {
-	var parsed rollout.Policy
+func policyOf(c *cli.Context) (func(*pace.Policy), error) {
+	var parsed pace.Policy
 	if err := parsePolicy(c, &parsed); err != nil {
 		return nil, err
 	}
-	duration := func(name string) rollout.Duration { return rollout.Duration(c.Duration(name).Round(time.Millisecond)) }
-	flags := map[string]func(*rollout.Policy){
-		"canary":            func(p *rollout.Policy) { p.Canary = c.Int("canary") },
-		"batches":           func(p *rollout.Policy) { p.Batches = parsed.Batches },
-		"max-parallel":      func(p *rollout.Policy) { p.MaxParallel = parsed.MaxParallel },
-		"max-failures":      func(p *rollout.Policy) { p.MaxFailures = c.Int("max-failures") },
-		"min-healthy":       func(p *rollout.Policy) { p.MinHealthy = duration("min-healthy") },
-		"node-deadline":     func(p *rollout.Policy) { p.NodeDeadline = duration("node-deadline") },
-		"progress-deadline": func(p *rollout.Policy) { p.ProgressDeadline = duration("progress-deadline") },
-		"bake":              func(p *rollout.Policy) { p.Bake = duration("bake") },
-		"gate":              func(p *rollout.Policy) { p.Gate = gateOf(p.Gate, c.String("gate")) },
-		"approve-each":      func(p *rollout.Policy) { p.ApproveEach = c.Bool("approve-each") },
-		"zone-by-zone":      func(p *rollout.Policy) { p.ZoneByZone = c.Bool("zone-by-zone") },
-		"order":             func(p *rollout.Policy) { p.Order = parsed.Order },
-		"on-failure":        func(p *rollout.Policy) { p.OnFailure = c.String("on-failure") },
-		"window":            func(p *rollout.Policy) { p.Windows = parsed.Windows },
+	duration := func(name string) pace.Duration { return pace.Duration(c.Duration(name).Round(time.Millisecond)) }
+	flags := map[string]func(*pace.Policy){
+		"canary":            func(p *pace.Policy) { p.Canary = c.Int("canary") },
+		"batches":           func(p *pace.Policy) { p.Batches = parsed.Batches },
+		"max-parallel":      func(p *pace.Policy) { p.MaxParallel = parsed.MaxParallel },
+		"max-failures":      func(p *pace.Policy) { p.MaxFailures = c.Int("max-failures") },
+		"min-healthy":       func(p *pace.Policy) { p.MinHealthy = duration("min-healthy") },
+		"node-deadline":     func(p *pace.Policy) { p.NodeDeadline = duration("node-deadline") },
+		"progress-deadline": func(p *pace.Policy) { p.ProgressDeadline = duration("progress-deadline") },
+		"bake":              func(p *pace.Policy) { p.Bake = duration("bake") },
+		"gate":              func(p *pace.Policy) { p.Gate = gateOf(p.Gate, c.String("gate")) },
+		"approve-each":      func(p *pace.Policy) { p.ApproveEach = c.Bool("approve-each") },
+		"zone-by-zone":      func(p *pace.Policy) { p.ZoneByZone = c.Bool("zone-by-zone") },
+		"order":             func(p *pace.Policy) { p.Order = parsed.Order },
+		"on-failure":        func(p *pace.Policy) { p.OnFailure = c.String("on-failure") },
+		"window":            func(p *pace.Policy) { p.Windows = parsed.Windows },
 	}
-	maps.DeleteFunc(flags, func(name string, _ func(*rollout.Policy)) bool { return !c.IsSet(name) })
+	maps.DeleteFunc(flags, func(name string, _ func(*pace.Policy)) bool { return !c.IsSet(name) })
 	if len(flags) == 0 {
 		return nil, nil //nolint:nilnil // nil: no policy
 	}
-	return func(p *rollout.Policy) {
+	return func(p *pace.Policy) {
 		for _, change := range flags {
 			change(p)
 		}
@@ -282,16 +310,16 @@ func policyOf(c *cli.Context) (func(*rollout.Policy), error) {
 }
 
 // gateOf is the gate with another workflow; none, and nothing else of it, without one.
-func gateOf(g rollout.Gate, workflow string) rollout.Gate {
+func gateOf(g pace.Gate, workflow string) pace.Gate {
 	if workflow == "" || workflow == "none" {
-		return rollout.Gate{}
+		return pace.Gate{}
 	}
 	g.Workflow = workflow
 	return g
 }
 
 // parsePolicy reads the flags whose text has a form of its own.
-func parsePolicy(c *cli.Context, p *rollout.Policy) (err error) {
+func parsePolicy(c *cli.Context, p *pace.Policy) (err error) {
 	parse := func(flag string, read func(text string) error) {
 		if c.IsSet(flag) && err == nil {
 			if wrong := read(c.String(flag)); wrong != nil {
@@ -299,21 +327,24 @@ func parsePolicy(c *cli.Context, p *rollout.Policy) (err error) {
 			}
 		}
 	}
-	parse("batches", func(text string) (err error) { p.Batches, err = rollout.ParseBatches(text); return err })
-	parse("max-parallel", func(text string) (err error) { p.MaxParallel, err = rollout.ParseAmount(text); return err })
-	parse("order", func(text string) (err error) { p.Order, err = rollout.ParseOrder(text); return err })
-	parse("window", func(string) error {
-		for _, text := range c.StringSlice("window") {
-			if text == "always" {
-				continue
-			}
-			windows, err := rollout.ParseWindows(text)
-			if err != nil {
-				return err
-			}
-			p.Windows = append(p.Windows, windows...)
-		}
-		return nil
-	})
+	parse("batches", func(text string) (err error) { p.Batches, err = pace.ParseBatches(text); return err })
+	parse("max-parallel", func(text string) (err error) { p.MaxParallel, err = pace.PolicyAmount(text); return err })
+	parse("order", func(text string) (err error) { p.Order, err = pace.ParseOrder(text); return err })
+	parse("window", func(string) (err error) { p.Windows, err = windowsOf(c); return err })
 	return err
+}
+
+// windowsOf reads --window.
+func windowsOf(c *cli.Context) (all []pace.Window, err error) {
+	for _, text := range c.StringSlice("window") {
+		if text == "always" {
+			continue
+		}
+		windows, err := pace.PolicyWindows(text)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, windows...)
+	}
+	return all, nil
 }

@@ -45,6 +45,7 @@ workflow "stops" {
   }
 }
 workflow "reboots" {
+  reboots = true
   task "kernel" {
     command = ["sh", "-c", "exit 194"]
   }

@@ -123,19 +123,20 @@ func newRoot(t *testing.T) string {
 type machine struct {
 	t      *testing.T
 	root   string
-	leader string // the PID of its first process
+	leader string     // the PID of its first process
+	ended  chan error // has what systemd-nspawn ended with
 }
 
 func boot(t *testing.T, root string) *machine {
 	t.Helper()
-	m := &machine{t: t, root: root}
+	m := &machine{t: t, root: root, ended: make(chan error, 1)}
 	var console bytes.Buffer
 	cmd := exec.Command("systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--console=pipe", "--private-network", "-D", root, "--boot")
 	cmd.Stdout, cmd.Stderr = &console, &console
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
+	ended := m.ended
 	go func() { ended <- cmd.Wait() }()
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM) // powers the machine off

@@ -5,6 +5,8 @@
 package packages_test
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -82,6 +84,33 @@ func TestPackagesPassLinters(t *testing.T) {
 	}
 }
 
+// TestLicense: the packages say under which license they are, and have its text and those of all modules.
+func TestLicense(t *testing.T) {
+	b := packages(t)
+	deb, rpm := native(t, b.new, "deb"), native(t, b.new, "rpm")
+	if got, want := run(t, "dpkg-deb", "-f", deb, "License"), "Apache-2.0"; got != want {
+		t.Errorf("license of the deb = %s, want %s", got, want)
+	}
+	if got, want := run(t, "rpm", "-qp", "--nosignature", "--qf", "%{LICENSE}", rpm), "Apache-2.0"; got != want {
+		t.Errorf("license of the rpm = %s, want %s", got, want)
+	}
+	files := run(t, "rpm", "-qp", "--nosignature", "--dump", rpm) // path, size, time, digest, …
+	for _, name := range []string{"LICENSE", "NOTICE"} {
+		want, err := os.ReadFile("../../" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := "./usr/share/doc/jorc/" + name
+		if got := run(t, "sh", "-c", `dpkg-deb --fsys-tarfile "$1" | tar -xO "$2"`, "sh", deb, path); got != strings.TrimSpace(string(want)) {
+			t.Errorf("%s of the deb differs from the repository's", path)
+		}
+		_, file, _ := strings.Cut(files, path[1:]+" ")
+		if fields := strings.Fields(file); len(fields) < 3 || fields[2] != fmt.Sprintf("%x", sha256.Sum256(want)) {
+			t.Errorf("%s of the rpm differs from the repository's", path)
+		}
+	}
+}
+
 // TestUpgradeWaitsForJobs installs, configures, upgrades, removes and purges the package.
 func TestUpgradeWaitsForJobs(t *testing.T) {
 	m, b := newMachine(t), packages(t)
@@ -119,6 +148,26 @@ workflow "upgrade" {
 	m.run("systemctl", "reload", "jorc")
 	m.eventually("the example's template is rendered", nonEmpty, "cat", "/etc/hosts.consul")
 	registered := m.registration("web")
+
+	// The journal, systemctl and the package say what the agent does.
+	m.eventually("systemctl status shows the agent's", contains(`Status: "ready; `), "systemctl", "status", "--no-pager", "jorc")
+	if got, want := m.run("jorc", "version", "-o", "json"), `"version": "0.0.0~a"`; !strings.Contains(got, want) {
+		t.Errorf("jorc version = %s, want %s as the package", got, want)
+	}
+	if got := m.run("journalctl", "--no-pager", "-q", "-u", "jorc", "-p", "err", "-o", "cat"); got != "" {
+		t.Errorf("errors in the journal before any: %s", got)
+	}
+	m.write("/etc/jorc/broken.hcl", "nonsense")
+	m.run("systemctl", "reload", "jorc")
+	m.eventually("the error is one of the journal", contains("[ERROR] jorc: the new configuration is invalid"),
+		"journalctl", "--no-pager", "-q", "-u", "jorc", "-p", "err", "-o", "cat")
+	for line := range strings.Lines(m.run("journalctl", "--no-pager", "-q", "-o", "cat", "_SYSTEMD_UNIT=jorc.service")) {
+		if line[0] >= '0' && line[0] <= '9' || line[0] == '<' {
+			t.Errorf("line of the journal %q, want one without a time stamp and priority", line)
+		}
+	}
+	m.run("rm", "/etc/jorc/broken.hcl")
+	m.run("systemctl", "reload", "jorc")
 
 	// An upgrade while a job runs.
 	m.run("consul", "kv", "put", "long", "1")
@@ -290,6 +339,9 @@ func TestRPM(t *testing.T) {
 	if got := query("%{VERSION}"); got == "0.0.0~a" || strings.Contains(got, "\n") {
 		t.Errorf("after the upgrade, the version is %s", got)
 	}
+	if got, want := run(t, "chroot", root, "jorc", "version", "-o", "json"), `"version": "`+query("%{VERSION}")+`"`; !strings.Contains(got, want) {
+		t.Errorf("jorc version = %s, want %s as the package", got, want)
+	}
 	if got, want := run(t, "chroot", root, "jorc", "config", "validate", "/etc/jorc/jorc.hcl.example"), "valid"; !strings.Contains(got, want) {
 		t.Errorf("jorc config validate = %s, want %s", got, want)
 	}
@@ -318,16 +370,26 @@ func contains(part string) func(string) bool {
 // newMachine boots a Debian with this machine's packages in /packages and a Consul.
 func newMachine(t *testing.T) *machine {
 	t.Helper()
-	b, root := packages(t), newRoot(t)
+	return boot(t, prepared(t, newRoot(t)))
+}
+
+// prepared is a root with Consul and jorc's packages in it.
+func prepared(t *testing.T, root string) string {
+	t.Helper()
+	b := packages(t)
 	consul := os.Getenv("CONSUL_BIN")
 	if consul == "" {
 		t.Fatal("CONSUL_BIN is not set; run make test-packages")
 	}
 	run(t, "install", "-D", "-m", "0755", consul, filepath.Join(root, "usr/local/bin/consul"))
+	// The consul command asks localhost, which a minimal Debian does not know.
+	if err := os.WriteFile(filepath.Join(root, "etc/hosts"), []byte("127.0.0.1 localhost\n::1 localhost\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	for _, dir := range []string{b.old, b.new} {
 		run(t, "install", "-D", "-m", "0644", "-t", filepath.Join(root, "packages"), native(t, dir, "deb"))
 	}
-	return boot(t, root)
+	return root
 }
 
 // in is the machine for a subtest.

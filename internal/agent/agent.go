@@ -90,9 +90,11 @@ type Agent struct {
 	started   time.Time
 
 	maintenance *maintenance // of this node
+	expiring    expiring
 
 	processesChanged concurrency.Signal // the state of a process changed
 	templatesChanged concurrency.Signal // the state of a template changed
+	filesChanged     concurrency.Signal // the same, for what reports files
 
 	nextConfig concurrency.Latest[*config.Config] // of the last reload, for runParts
 	nodeKnown  chan struct{}                      // closed when node is known
@@ -135,7 +137,8 @@ func New(o Options) (*Agent, error) {
 	a := &Agent{o: o, client: client, slots: newSlots(client, c), maintenance: newMaintenance(nodeMaintenance{client}, c.StateDir, o.Log), conf: c, started: time.Now()}
 	a.stages = stage.NewHosts(c.StateDir, o.Log.Named("stages"))
 	a.loading = newLoading(c.StateDir, o.LoadingRest, o.Log.Named("templates"))
-	a.processesChanged, a.templatesChanged = concurrency.NewSignal(), concurrency.NewSignal()
+	a.processesChanged, a.templatesChanged, a.filesChanged = concurrency.NewSignal(), concurrency.NewSignal(), concurrency.NewSignal()
+	a.expiring.changed = concurrency.NewSignal()
 	a.nodeKnown, a.stateOwned = make(chan struct{}), make(chan struct{})
 	if c.Node != "" {
 		a.setNode(c.Node)
@@ -200,7 +203,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.ownState(ctx) })
 	g.Go(func() error { return a.runParts(ctx) })
 	g.Go(func() error { return a.watchdog(ctx) })
+	g.Go(func() error { return a.announce(ctx) })
 	g.Go(func() error { return a.answerDebug(ctx) })
+	g.Go(func() error { return a.watchToken(ctx) })
+	g.Go(func() error { return a.watchVaultToken(ctx) })
 	a.o.Log.Info("started", "version", a.o.Version, "consul", a.conf.Consul.Address, "status", a.web.Addr(), "state_dir", a.conf.StateDir)
 	a.o.Notify("READY=1")
 	g.Go(func() error {

@@ -114,7 +114,7 @@ func TestBudgetCountsWhatFellOut(t *testing.T) {
 	if got, want := f.account().Explain(limit), "the budget: 1 of 1 hosts are out of service: h1 (it has a grant of v2)"; got != want {
 		t.Errorf("it is explained as %q, want %q", got, want)
 	}
-	reasons, err := f.rollouts().Counting(change.Places).Why(t.Context(), "h2")
+	reasons, err := f.rollouts().Counting(change.Places(nil)).Why(t.Context(), "h2")
 	if want := "the budget: 1 of 1 hosts are out of service: h1 (it has a grant of v2)"; err != nil || len(reasons) != 1 || reasons[0].Detail != want {
 		t.Errorf("h2 waits because of %+v (%v), want %q", reasons, err, want)
 	}
@@ -145,7 +145,7 @@ func (f *grantFleet) account() *pace.Account {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	account, err := change.Places(f.t.Context(), c, &s, members)
+	account, err := change.Places(nil)(f.t.Context(), c, &s, members)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -225,6 +225,38 @@ func TestRunsWithinTheBudget(t *testing.T) {
 	if len(f.out) > 0 {
 		t.Errorf("%v are still in maintenance", f.out)
 	}
+}
+
+// TestOverBudget: a version and a run for which an operator gave a reason go over the budget, also when the reason comes while
+// the version waits; what they take out keeps others waiting.
+func TestOverBudget(t *testing.T) {
+	t.Parallel()
+	f := newGrantFleet(t, 3)
+	f.budget(&pace.Budget{MaxOut: pace.Amount{N: 1}})
+	f.orchestrate("h0", nil)
+	f.trigger("v2", atOnce(3))
+	f.atWork("v2", 1)
+	if _, err := f.rollouts().Trigger(t.Context(), rollout.Request{Version: "v2", Exceptions: pace.Exceptions{OverBudget: "the hole is open"}}); err != nil {
+		t.Fatal(err)
+	}
+	f.atWork("v2", 3)
+	f.openAll("v2")
+	f.done("v2")
+	f.ask("p1", runs.Request{Workflow: "patch", Nodes: []string{"h0", "h1"}, Exceptions: pace.Exceptions{OverBudget: "the hole is open"}})
+	f.wantRun("p1", "to be at work on both hosts", func(d runs.Detail) bool { return len(working(d)) == 2 })
+	f.trigger("v3", atOnce(3))
+	f.openAll("v3")
+	f.eventually("h2 to wait for the budget", func() error {
+		reasons, err := f.rollouts().Counting(change.Places(nil)).Why(t.Context(), "h2")
+		if err != nil || len(reasons) != 1 || !strings.Contains(reasons[0].Detail, "the budget: 2 of 1 hosts are out of service: h0 (") {
+			return fmt.Errorf("%+v (%v)", reasons, err)
+		}
+		return nil
+	})
+	for _, h := range f.hosts {
+		h.open("patch")
+	}
+	f.done("v3")
 }
 
 // TestDisturbsAsAsked: a run that was asked for with disturbs takes its hosts out of service one after

@@ -23,7 +23,7 @@ func (p *part) converger(m converge.Maintenance) *converge.Converger {
 		Node: p.node, StateDir: p.conf.StateDir, Rollouts: rollout.New(p.client, p.conf.Prefix, p.conf.Cluster).In(p.cluster.Store()), Report: p.report,
 		Maintenance: m, Checks: p.checks, Roles: p.holds.roles, Log: p.log.Named("rollout"),
 	})
-	p.admission = &admission{Grantee: grantee, store: p.cluster.Store()}
+	p.admission = &admission{grantee, &p.unorchestrated.grant}
 	return converge.New(converge.Options{
 		Node: p.node, StateDir: p.conf.StateDir, VersionFile: p.conf.VersionFile,
 		Static: *p.conf.Static, Requires: p.conf.Requires,
@@ -37,29 +37,39 @@ func (p *part) converger(m converge.Maintenance) *converge.Converger {
 // this host waits for a grant.
 type admission struct {
 	*converge.Grantee
-	store          *kv.Store
-	unorchestrated atomic.Bool
+	unorchestrated *unorchestrated
+}
+
+// unorchestrated knows that no orchestrator runs while this host waits for one.
+type unorchestrated struct {
+	store *kv.Store
+	is    atomic.Bool
 }
 
 // takeover is how long the replacement of an orchestrator that ended can take: the
 // maximum lifetime of its session plus the lock delay. A shorter wait for a grant
-// costs no query.
+// or a turn costs no query.
 const takeover = 31 * time.Second
 
 // Enter implements converge.Admission.
 func (a *admission) Enter(ctx context.Context, version string, waiting func(string)) error {
+	return a.unorchestrated.during(ctx, func() error { return a.Grantee.Enter(ctx, version, waiting) })
+}
+
+// during returns what wait returns, which waits for an orchestrator.
+func (u *unorchestrated) during(ctx context.Context, wait func() error) error {
 	watch, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		if concurrency.Sleep(watch, takeover) != nil {
 			return
 		}
-		_ = cluster.WatchOrchestrated(watch, a.store, func(is bool) { a.unorchestrated.Store(!is) }) // ends with watch
+		_ = cluster.WatchOrchestrated(watch, u.store, func(is bool) { u.is.Store(!is) }) // ends with watch
 	})
-	defer a.unorchestrated.Store(false)
+	defer u.is.Store(false)
 	defer watching.Wait()
 	defer stop()
-	return a.Grantee.Enter(ctx, version, waiting)
+	return wait()
 }
 
 // joinOnce is the pass of a host without static configuration. It fails if ctx ends

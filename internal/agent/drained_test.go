@@ -12,6 +12,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/converge"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/stage"
 )
@@ -64,8 +65,8 @@ func (h *host) report() cluster.Report {
 // report stays as it is. When the maintenance ends it is validated and follows.
 func TestDrained(t *testing.T) {
 	t.Parallel()
-	paced := func(p *rollout.Policy) { p.MaxParallel = rollout.Amount{N: 1} }
-	for name, policy := range map[string]func(*rollout.Policy){"with a policy": paced, "without": nil} {
+	paced := func(p *pace.Policy) { p.MaxParallel = pace.Amount{N: 1} }
+	for name, policy := range map[string]func(*pace.Policy){"with a policy": paced, "without": nil} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := newHost(t, consultest.Start(t), drainedConf)
@@ -163,7 +164,7 @@ func TestDrainedInStage(t *testing.T) {
 	waits := func(why string) {
 		t.Helper()
 		h.eventually("the host to wait", func() error {
-			all, err := stage.Show(t.Context(), h.cluster(), "edge", time.Now())
+			all, err := stage.Show(t.Context(), h.cluster(), "edge", nil, time.Now())
 			if err == nil {
 				err = contains(all[0].Hosts[0].Waits, why)
 			}

@@ -157,7 +157,7 @@ func TestFreezeIgnored(t *testing.T) {
 	f.orchestrate("h0", nil)
 	f.freeze("a1", time.Hour)
 	f.openAll("v2")
-	if _, err := f.rollouts().Trigger(t.Context(), rollout.Request{Version: "v2", Policy: atOnce(2), DuringFreeze: "a hole in the fence"}); err != nil {
+	if _, err := f.rollouts().Trigger(t.Context(), rollout.Request{Version: "v2", Policy: atOnce(2), Exceptions: pace.Exceptions{DuringFreeze: "a hole in the fence"}}); err != nil {
 		t.Fatal(err)
 	}
 	f.done("v2")

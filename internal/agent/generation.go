@@ -57,6 +57,7 @@ func (a *Agent) build(c *config.Config, withProcesses bool) (*generation, error)
 				defer cancel()
 				return g.engine.Gate(ctx, unit)
 			},
+			Back: func(unit string) bool { return a.stages.Overdue(unit, stagesOf(c)) },
 		})
 		for _, u := range recovered {
 			log.Info("repaired an interrupted replacement", "unit", u.Unit, "files", u.Destinations, "action", u.Action)
@@ -90,7 +91,7 @@ func (a *Agent) engineOptions(c *config.Config) (watch.Options, error) {
 		Allow: c.TemplateOpts, LookupEnv: a.o.LookupEnv, StateDir: c.StateDir,
 		LoadLater: true, Held: func() string { return strings.TrimPrefix(HoldReason(c.StateDir), "held ") },
 		Others: countWatches(c), Params: memberParams{a, c},
-		Slot: a.slot, Rendered: a.rendered, Changed: a.templatesChanged.Notify, Log: a.o.Log.Named("templates"),
+		Slot: a.slot, Rendered: a.rendered, Changed: func() { a.templatesChanged.Notify(); a.filesChanged.Notify() }, Log: a.o.Log.Named("templates"),
 	}
 	dns, err := catalog.NewResolver(c.DNS.Addr)
 	if err != nil {

@@ -28,6 +28,7 @@ import (
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
 )
@@ -130,12 +131,18 @@ type grantHost struct {
 	role  string
 	dir   string
 	stop  func()
+	// orchestrator makes the host a candidate; begins, if not nil, is called as it enters maintenance.
+	orchestrator *config.Orchestrator
+	begins       func()
 }
 
 // Begin implements converge.Maintenance.
 func (h *grantHost) Begin(context.Context, string) error {
 	h.fleet.mu.Lock()
 	defer h.fleet.mu.Unlock()
+	if h.begins != nil && !h.fleet.out[h.name] {
+		h.begins()
+	}
 	h.fleet.out[h.name] = true
 	h.fleet.most = max(h.fleet.most, len(h.fleet.out))
 	return nil
@@ -203,6 +210,7 @@ func (h *grantHost) start(client *consul.Client, requires []config.Requires) {
 	s, err := agent.Simulate(agent.SimulatedOptions{Client: client, Maintenance: h, Log: testLog(h.name), Config: &config.Config{
 		Cluster: "default", Prefix: "jorc", Node: h.name, StateDir: state, VersionFile: filepath.Join(state, "version"),
 		DNS: config.DNS{Addr: h.fleet.server.DNSAddr}, Member: &config.Member{Roles: []string{h.role}}, Static: &config.Static{Workflow: "converge"}, Requires: requires,
+		Orchestrator: h.orchestrator,
 		Workflows: []config.Workflow{
 			{Name: "converge", Tasks: []config.Task{{Name: "wait", Command: []string{"sh", "-c", script}, Idempotent: true}}},
 			{Name: "patch", Disturbs: true, Tasks: []config.Task{{Name: "wait", Command: []string{"sh", "-c", "until [ -e " + h.dir + "/patch ]; do sleep 0.02; done"}, Idempotent: true}}},
@@ -246,8 +254,8 @@ func (f *grantFleet) orchestrate(name string, g *gatekeeper) (stop func()) {
 		client = g.client(f)
 	}
 	o := orchestrator.New(orchestrator.Options{
-		Client: client, Prefix: "jorc", Cluster: "default", Node: name, Interval: time.Second, Grants: true, Quiet: time.Second, Log: testLog(name),
-		Deciders: []orchestrator.Decider{orchestrator.ForRollout(rollout.New(client, "jorc", "default")), orchestrator.ForRuns(runs.NewDecider(0, nil), name)},
+		Client: client, Prefix: "jorc", Cluster: "default", Node: name, Interval: time.Second, Rollouts: true, Quiet: time.Second, Log: testLog(name),
+		Deciders: []orchestrator.Decider{orchestrator.ForRuns(runs.NewDecider(0, nil), name)},
 		Lock:     kv.LeaseOptions{TTL: time.Second, LockDelay: -1},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -322,7 +330,7 @@ func (f *grantFleet) show() string {
 	return fmt.Sprintf("%s, %+v, grants %+v, failed %+v, waits for %v, %v", s.StateText(), s.Now, s.Grants, s.Failed, s.Waits, err)
 }
 
-func (f *grantFleet) trigger(version string, policy func(*rollout.Policy)) {
+func (f *grantFleet) trigger(version string, policy func(*pace.Policy)) {
 	f.t.Helper()
 	if _, err := f.rollouts().Trigger(f.t.Context(), rollout.Request{Version: version, Policy: policy}); err != nil {
 		f.t.Fatal(err)
@@ -340,7 +348,7 @@ func (f *grantFleet) done(version string) {
 	f.t.Helper()
 	f.eventually("the rollout to be done", func() error {
 		s, err := f.rollouts().Show(f.t.Context())
-		if err == nil && (s.Phase != rollout.Done || s.Version != version || len(s.Grants) > 0) {
+		if err == nil && (s.Phase != pace.Done || s.Version != version || len(s.Grants) > 0) {
 			err = errors.New(f.show())
 		}
 		return err
@@ -361,8 +369,8 @@ func (f *grantFleet) neverMore(most int) {
 	}
 }
 
-func atOnce(n int) func(*rollout.Policy) {
-	return func(p *rollout.Policy) { p.MaxParallel = rollout.Amount{N: n} }
+func atOnce(n int) func(*pace.Policy) {
+	return func(p *pace.Policy) { p.MaxParallel = pace.Amount{N: n} }
 }
 
 // TestGrantsPace: as many hosts as the policy allows work at the same time, and the
@@ -522,8 +530,8 @@ func TestGrantsTakeOver(t *testing.T) {
 	isTxn := func(r *http.Request, body []byte, what string) bool {
 		return strings.HasPrefix(r.URL.Path, "/v1/txn") && writing(body) && bytes.Contains(body, []byte(what))
 	}
-	f.trigger("v2", func(p *rollout.Policy) {
-		p.Canary, p.MaxParallel, p.MinHealthy = 1, rollout.Amount{N: 2}, rollout.Duration(50*time.Millisecond)
+	f.trigger("v2", func(p *pace.Policy) {
+		p.Canary, p.MaxParallel, p.MinHealthy = 1, pace.Amount{N: 2}, pace.Duration(50*time.Millisecond)
 	})
 	// before the first phase; before the first offer
 	dies(func(r *http.Request, body []byte) bool {
@@ -561,12 +569,12 @@ func TestGrantsSuperseded(t *testing.T) {
 	f.orchestrate("boss", nil)
 	f.trigger("v2", atOnce(1))
 	first := f.hosts[f.atWork("v2", 1)[0]]
-	f.trigger("v3", func(p *rollout.Policy) {
-		p.MaxParallel, p.Order = rollout.Amount{N: 1}, []rollout.Role{{Name: first.role, Kept: true}}
+	f.trigger("v3", func(p *pace.Policy) {
+		p.MaxParallel, p.Order = pace.Amount{N: 1}, []pace.Role{{Name: first.role, Kept: true}}
 		if first.role == "web" {
-			p.Order = append(p.Order, rollout.Role{Name: "db"})
+			p.Order = append(p.Order, pace.Role{Name: "db"})
 		} else {
-			p.Order = append(p.Order, rollout.Role{Name: "web"})
+			p.Order = append(p.Order, pace.Role{Name: "web"})
 		}
 	})
 	first.open("v2")

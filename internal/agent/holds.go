@@ -39,6 +39,8 @@ type holds struct {
 	leaders cluster.Leaders
 	sources map[string]error // by source that has answered: why it cannot be read; nil: it can
 	end     time.Time        // when a hold ends by itself next; zero: none does
+	why     cluster.Hold     // the hold in Consul that is in force; zero: none is
+	paused  cluster.Hold     // the pause that is in force; zero: none is
 	ends    concurrency.Signal
 
 	now concurrency.Latest[converge.Hold] // the result of evaluate
@@ -63,6 +65,35 @@ func (h *holds) Held() string {
 	now, _ := h.now.Get()
 	return now.Held
 }
+
+// heldText is what Held returns, with how long the hold lasts at now and when it ends; zero:
+// it does not end by itself.
+func (h *holds) heldText(now time.Time) (text string, until time.Time) {
+	text = h.Held()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if text != "" && text == heldBy+h.why.String() {
+		return heldBy + h.why.TextAt(now), h.why.Until
+	}
+	return text, time.Time{}
+}
+
+// pauseText is a text about the pause in force, with how long it lasts at now; another text
+// stays as it is.
+func (h *holds) pauseText(text string, now time.Time) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if text == pausedBy+h.paused.String() {
+		return pausedBy + h.paused.TextAt(now)
+	}
+	return text
+}
+
+// What texts about holds and pauses begin with.
+const (
+	heldBy   = "held "
+	pausedBy = "the cluster is paused "
+)
 
 // Watch calls handle with the host's hold once all sources have been read, and
 // whenever it changes, until ctx ends.
@@ -154,11 +185,12 @@ func (h *holds) evaluate() {
 		h.ends.Notify()
 	}
 	control = control.At(now)
+	h.paused, h.why = cluster.Hold{}, cluster.Hold{}
 	if p := control.Paused; p != nil {
-		next.Paused = "the cluster is paused " + p.String()
+		h.paused, next.Paused = *p, pausedBy+p.String()
 	}
 	if why, is := control.Held(h.node, h.leaders.RolesOf(h.node, h.record)); is && next.Held == "" {
-		next.Held = "held " + why.String()
+		h.why, next.Held = why, heldBy+why.String()
 	}
 	for _, source := range slices.Sorted(maps.Keys(h.sources)) { // of several errors always the same one
 		if err := h.sources[source]; err != nil && next.Held == "" {

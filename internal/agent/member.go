@@ -39,11 +39,12 @@ func record(c *config.Config) (cluster.Record, error) {
 	}
 	defined := make([]string, len(c.Workflows))
 	for i, w := range c.Workflows {
-		if defined[i] = w.Name; w.Disturbs {
+		if defined[i] = w.Name; w.Disturbs || w.Reboots {
 			r.Disturbing = append(r.Disturbing, w.Name)
 		}
 	}
 	slices.Sort(r.Disturbing)
+	r.Orchestrates = slices.Contains(orchestratedClusters(c), c.Cluster)
 	r.Workflows, r.Static = cluster.ReportedWorkflows(defined), []string{}
 	if s := c.Static; s != nil {
 		r.Static = cluster.ReportedWorkflows(slices.DeleteFunc([]string{s.Workflow, s.Validation}, func(name string) bool { return name == "" }))

@@ -9,7 +9,6 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/orchestrator"
-	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/workflow"
 )
@@ -36,11 +35,10 @@ func (p *part) orchestrators(shown *fleetUI) []*orchestrator.Orchestrator {
 	for i, name := range names {
 		log := p.log.Named("orchestrator").With("cluster", name)
 		all[i] = orchestrator.New(orchestrator.Options{
-			Client: p.client, Prefix: p.conf.Prefix, Cluster: name, Node: p.node, Interval: conf.Interval, Grants: true, Log: log,
+			Client: p.client, Prefix: p.conf.Prefix, Cluster: name, Node: p.node, Interval: conf.Interval, Rollouts: true, Log: log,
 			Watcher: shown.watcher(name),
 			Sinks:   orchestrator.Sinks(conf.Sinks, p.log.Named("orchestrator")), // events name their cluster
 			Deciders: []orchestrator.Decider{
-				orchestrator.ForRollout(rollout.New(p.client, p.conf.Prefix, name)),
 				orchestrator.ForStages(p.conf.Orchestrator.StageGates...),
 				orchestrator.ForRuns(runs.NewDecider(0, log), p.node),
 			},

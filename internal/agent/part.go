@@ -16,6 +16,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/converge"
+	"github.com/jorc/jorc/internal/expiry"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/stage"
 	"github.com/jorc/jorc/internal/supervise"
@@ -35,7 +36,10 @@ type part struct {
 	processesChanged concurrency.Signal
 
 	templates        func() []watch.Status // nil in a simulated host
+	expiring         func() []expiry.Item  // nil in a simulated host
+	expiringChanged  concurrency.Signal
 	templatesChanged concurrency.Signal
+	filesChanged     concurrency.Signal
 	templateReports  TemplateReports
 	templateProblems concurrency.Latest[[]cluster.TemplateProblem] // that are reported
 
@@ -53,14 +57,16 @@ type part struct {
 	leadership  *leadership
 	steppedDown chan struct{} // closed when a leader that was replaced while it was away has stepped down
 
-	keeper        atomic.Pointer[cluster.RecordSync] // nil: not started, or the configuration does not make this host a member
-	converge      *converge.Converger                // nil: this host has no static configuration
-	admission     *admission                         // of converge
-	stages        *stage.Hosts                       // nil in a simulated host
-	managing      *workflow.Runner                   // runs on managers
-	gates         *workflow.Runner                   // runs of gates
-	orchestrated  []*orchestrator.Orchestrator
-	guestClusters []*guestCluster
+	keeper    atomic.Pointer[cluster.RecordSync] // nil: not started, or the configuration does not make this host a member
+	converge  *converge.Converger                // nil: this host has no static configuration
+	admission *admission                         // of converge
+	stages    *stage.Hosts                       // nil in a simulated host
+	// unorchestrated: no orchestrator runs, and this host waits for a grant or a turn.
+	unorchestrated struct{ grant, turn unorchestrated }
+	managing       *workflow.Runner // runs on managers
+	gates          *workflow.Runner // runs of gates
+	orchestrated   []*orchestrator.Orchestrator
+	guestClusters  []*guestCluster
 }
 
 // participates reports whether c has the host take part in its cluster.
@@ -71,7 +77,8 @@ func participates(c *config.Config) bool {
 // countWatches returns how many blocking queries the host's part in its cluster
 // may have open at the same time: 2 for the keys that all nodes watch and for this
 // node's own, 1 for its health, 4 for the election's lock and what the lock holder
-// reads, 1 per trigger, and 14 per orchestrated cluster.
+// reads, 1 per trigger, 1 for the orchestrator's lock while a stage waits, and 14 per
+// orchestrated cluster.
 func countWatches(c *config.Config) int {
 	n := 2
 	if participates(c) {
@@ -81,6 +88,9 @@ func countWatches(c *config.Config) int {
 		n += 4
 	}
 	n += len(c.Triggers)
+	if len(stagesOf(c)) > 0 {
+		n++
+	}
 	return n + 14*len(orchestratedClusters(c))
 }
 
@@ -161,7 +171,7 @@ func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 	p := &part{
 		conf: c, node: node, client: a.client, cluster: cluster.New(a.client, c.Prefix, c.Cluster).WatchedBy(node),
 		log: a.o.Log, processes: a.processes, processesChanged: a.processesChanged, stages: a.stages,
-		templatesChanged: a.templatesChanged, templateReports: a.o.TemplateReports.orDefault(),
+		templatesChanged: a.templatesChanged, filesChanged: a.filesChanged, expiringChanged: a.expiring.changed, templateReports: a.o.TemplateReports.orDefault(),
 	}
 	if a.leadership == nil {
 		a.leadership = newLeadership(c.StateDir)
@@ -173,7 +183,12 @@ func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 	p.leadership, p.steppedDown = a.leadership, make(chan struct{})
 	if a.generation() != nil {
 		p.templates = func() []watch.Status { return a.generation().engine.Status() }
+		p.expiring = func() []expiry.Item {
+			g := a.generation()
+			return a.expiring.items(g.conf, g.engine)
+		}
 	}
+	p.unorchestrated.grant.store, p.unorchestrated.turn.store = p.cluster.Store(), p.cluster.Store()
 	p.holds = newHolds(p.cluster.Cluster, node, c.StateDir, p.log)
 	p.checks = &checks{client: a.client, node: node, log: p.log}
 	if a.registrar != nil {
@@ -192,7 +207,7 @@ func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 		StateDir: c.StateDir, Workflows: c.Workflows, Node: node, Environ: workflow.Environ(c),
 		Params: workflow.ParamsOf(p.cluster.Cluster, node), Tokens: workflow.TokensOf(a.client, c.Prefix, c.Cluster),
 		Requirements: workflow.FromBlocker(p.blocker),
-		Store:        store, Held: p.holds.Held, Free: p.holds.free, Log: p.log.Named("workflows"),
+		Store:        store, Held: p.holds.Held, Free: p.holds.free, Reboot: rebooter(c.RebootCommand), Log: p.log.Named("workflows"),
 	}
 	p.jobs = workflow.New(o)
 	o.StateDir = workflow.ManagerDir(c.StateDir)
@@ -241,6 +256,8 @@ func (p *part) runComponents(ctx context.Context, once bool) error {
 	}
 	if participates(p.conf) && p.templates != nil && !once {
 		g.Go(func() error { return p.reportTemplates(ctx) })
+		g.Go(func() error { return p.reportFiles(ctx) })
+		g.Go(func() error { return p.reportExpiring(ctx) })
 	}
 	switch {
 	case once:
@@ -262,6 +279,7 @@ func (p *part) runComponents(ctx context.Context, once bool) error {
 	}
 	if p.stages != nil && !once {
 		g.Go(func() error { return p.runStages(ctx) })
+		g.Go(func() error { return p.noticeNoTurns(ctx) })
 	}
 	if len(p.conf.Triggers) > 0 && !once {
 		g.Go(func() error { return p.onceSteppedDown(ctx, p.triggers) })

@@ -4,14 +4,15 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"sort"
-	"strings"
 	"sync"
-	"unicode/utf8"
 
-	"github.com/pmezard/go-difflib/difflib"
-
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/fixture"
 	"github.com/jorc/jorc/internal/replace"
+	"github.com/jorc/jorc/internal/text"
 	"github.com/jorc/jorc/internal/watch"
 )
 
@@ -113,26 +114,54 @@ func (c *comparer) diff(out io.Writer) bool {
 		if f.current == nil {
 			from = "/dev/null"
 		}
-		if !utf8.Valid(f.current) || !utf8.Valid(f.file.Data) {
-			fmt.Fprintf(out, "Binary files %s and the new content differ\n", f.file.Destination)
-			continue
-		}
 		// The caller notices errors of its writer at the next write.
-		_ = difflib.WriteUnifiedDiff(out, difflib.UnifiedDiff{
-			A: lines(f.current), B: lines(f.file.Data),
-			FromFile: from, ToFile: f.file.Destination, Context: 3,
-		})
+		_, _ = io.WriteString(out, text.Diff(from, f.file.Destination, f.current, f.file.Data, nil))
 	}
 	return len(c.changed) > 0
 }
 
-// lines splits data. A last line without a newline differs from one with it.
-func lines(data []byte) []string {
-	list := strings.SplitAfter(string(data), "\n")
-	last := len(list) - 1
-	if list[last] == "" {
-		return list[:last]
+// Record returns a template of the configuration with the data that it is made of now. Nothing
+// is written.
+func (a *Agent) Record(ctx context.Context, name string) (*fixture.Record, error) {
+	defer a.client.Close()
+	i := slices.IndexFunc(a.conf.Templates, func(t config.Template) bool { return t.Name == name })
+	if i < 0 {
+		names := make([]string, len(a.conf.Templates))
+		for i := range a.conf.Templates {
+			names[i] = a.conf.Templates[i].Name
+		}
+		return nil, fmt.Errorf("template %q does not exist%s", name, text.Unknown(name, "templates", names))
 	}
-	list[last] += "\n\\ No newline at end of file\n"
-	return list
+	o, err := a.engineOptions(a.conf)
+	if err != nil {
+		return nil, err
+	}
+	one := a.conf.Templates[i]
+	one.Requires, one.Slot, one.Stage = nil, "", nil
+	o.Templates, o.StateDir = []config.Template{one}, ""
+	o.Replacer, o.ReadOnly, o.Held, o.Rendered, o.Changed, o.LoadLater = nowhere{}, true, nil, nil, nil, false
+	engine, err := watch.New(o)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.unreached(engine.Once(ctx)); err != nil {
+		return nil, err
+	}
+	document, err := cluster.New(a.client, a.conf.Prefix, a.conf.Cluster).Profile(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("find out which params are secret: %w", err)
+	}
+	data, err := engine.Record(document.Secret, a.o.Process.Environ())
+	if err != nil {
+		return nil, err
+	}
+	return &fixture.Record{Template: one, Allow: a.conf.TemplateOpts, Data: data}, nil
+}
+
+// nowhere stands in for a replacer where no file is written.
+type nowhere struct{}
+
+// Replace implements watch.Replacer.
+func (nowhere) Replace(context.Context, replace.Unit) (replace.Outcome, error) {
+	return replace.Outcome{}, nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/rollout"
 )
@@ -61,14 +62,14 @@ template "t" {
 	h.start()
 	h.wantServices("jorc", "web")
 	h.wantRecord("the record", func(cluster.Record) bool { return true })
-	policy := func(p *rollout.Policy) { p.MaxParallel = rollout.Amount{N: 1} }
+	policy := func(p *pace.Policy) { p.MaxParallel = pace.Amount{N: 1} }
 	if _, err := h.rollouts().Trigger(t.Context(), rollout.Request{Version: "v1", Policy: policy}); err != nil {
 		t.Fatal(err)
 	}
 	h.wantVersion("v1")
 	h.eventually("the end", func() error {
 		st, err := h.rollouts().Show(t.Context())
-		if err == nil && st.Phase != rollout.Done {
+		if err == nil && st.Phase != pace.Done {
 			err = fmt.Errorf("got %+v", st)
 		}
 		return err

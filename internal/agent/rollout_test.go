@@ -9,6 +9,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -51,9 +52,9 @@ func TestRollout(t *testing.T) {
 	h.start()
 	h.wantServices("jorc", "web")
 	h.wantRecord("the record", func(cluster.Record) bool { return true })
-	policy := func(p *rollout.Policy) {
-		p.MaxParallel = rollout.Amount{N: 1}
-		p.MinHealthy = rollout.Duration(100 * time.Millisecond)
+	policy := func(p *pace.Policy) {
+		p.MaxParallel = pace.Amount{N: 1}
+		p.MinHealthy = pace.Duration(100 * time.Millisecond)
 	}
 	if _, err := h.rollouts().Trigger(t.Context(), rollout.Request{Version: "v1", Policy: policy}); err != nil {
 		t.Fatal(err)
@@ -63,7 +64,7 @@ func TestRollout(t *testing.T) {
 	h.wantVersion("v1")
 	h.eventually("the end", func() error {
 		s, err := h.rollouts().Show(t.Context())
-		if err == nil && s.Phase != rollout.Done {
+		if err == nil && s.Phase != pace.Done {
 			err = fmt.Errorf("got %+v", s)
 		}
 		return err
@@ -105,7 +106,7 @@ workflow "converge" {
 	}
 	h.start()
 	h.wantRecord("the record", func(cluster.Record) bool { return true })
-	policy := func(p *rollout.Policy) { p.MaxParallel = rollout.Amount{N: 1} }
+	policy := func(p *pace.Policy) { p.MaxParallel = pace.Amount{N: 1} }
 	if _, err := h.rollouts().Trigger(t.Context(), rollout.Request{Version: "v1", Policy: policy}); err != nil {
 		t.Fatal(err)
 	}

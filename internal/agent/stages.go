@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/stage"
@@ -33,6 +34,31 @@ func stageTemplates(c *config.Config) (all []config.Template) {
 // runStages takes turns for the host's stages until ctx ends.
 func (p *part) runStages(ctx context.Context) error {
 	return p.stages.Run(ctx, p.stagePart(), stagesOf(p.conf))
+}
+
+// noticeNoTurns notices that no orchestrator runs while this host waits for a turn, until ctx
+// ends.
+func (p *part) noticeNoTurns(ctx context.Context) error {
+	waits := func(r cluster.Report) bool {
+		for _, s := range r.Stages {
+			if s.Shown() == cluster.StageWaiting {
+				return true
+			}
+		}
+		return false
+	}
+	for {
+		if _, err := p.report.Seen().Wait(ctx, waits); err != nil {
+			return nil // ctx ended
+		}
+		err := p.unorchestrated.turn.during(ctx, func() error {
+			_, err := p.report.Seen().Wait(ctx, func(r cluster.Report) bool { return !waits(r) })
+			return err
+		})
+		if err != nil {
+			return nil // ctx ended
+		}
+	}
 }
 
 func (p *part) stagePart() stage.Part {

@@ -1,9 +1,12 @@
 package agent_test
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +14,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/stage"
 	"github.com/jorc/jorc/internal/web"
 )
@@ -59,7 +63,7 @@ func (h *host) wantStageState(want string) stage.Status {
 	h.t.Helper()
 	var got stage.Status
 	h.eventually("the stage "+want, func() error {
-		all, err := stage.Show(h.t.Context(), h.cluster(), "edge", time.Now())
+		all, err := stage.Show(h.t.Context(), h.cluster(), "edge", nil, time.Now())
 		if err == nil && all[0].State != want {
 			err = fmt.Errorf("got %+v", all[0])
 		}
@@ -100,6 +104,12 @@ func TestStageRestores(t *testing.T) {
 			strings.Contains(r.Reason, "web:") && r.Wants != ""
 	})
 	h.wantFile("reloads", "limit 1 on a\nlimit bad on a\nlimit 1 on a\n")
+	h.eventually("the status of the stage", func() error { // it follows the report
+		if turns := h.agent.Status().Turns; len(turns) != 1 || turns[0].State != cluster.StageRestored || !turns[0].Failed || !strings.Contains(turns[0].Reason, "web:") {
+			return fmt.Errorf("%+v", turns)
+		}
+		return nil
+	})
 	h.eventually("the stop", func() error {
 		d, err := h.stages().Load(t.Context(), "edge")
 		if err == nil && (len(d.Stops.Stops) != 1 || d.Stops.Stops[0].Node != h.server.Node) {
@@ -122,6 +132,113 @@ func TestStageRestores(t *testing.T) {
 		return err
 	})
 	h.wantFile("reloads", "limit 1 on a\nlimit bad on a\nlimit 1 on a\nlimit 3 on b\n")
+}
+
+// TestStatusOfTurns: the host's status has the stages in which it waits or failed, and what is
+// left of a hold; that no orchestrator runs is said while it waits for a turn.
+func TestStatusOfTurns(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, consultest.Start(t), strings.Replace(stagedConf, `orchestrator { interval = "1s" }`, "", 1))
+	if _, err := h.cluster().Init(t.Context(), cluster.InitOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	h.put("app/limit", "1")
+	h.put("app/name", "a")
+	h.start()
+	want := func(what string, ok func(web.Status) bool) {
+		t.Helper()
+		h.eventually(what, func() error {
+			s := h.agent.Status()
+			if !ok(s) {
+				return fmt.Errorf("got %q %s, turns %+v", s.Held, s.HeldUntil, s.Turns)
+			}
+			return nil
+		})
+	}
+	one := func(s web.Status) web.Turn {
+		if len(s.Turns) != 1 {
+			return web.Turn{}
+		}
+		return s.Turns[0]
+	}
+	want("the turn that is waited for", func(s web.Status) bool {
+		t := one(s)
+		return t.Stage == "edge" && t.State == cluster.StageWaiting && !t.Since.IsZero() && slices.Contains(t.Changed, "key app/limit") && !t.Failed
+	})
+	until := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+	if _, err := h.cluster().Hold(t.Context(), cluster.Scope{Node: h.server.Node}, cluster.Hold{Since: time.Now(), Until: until, Reason: "disks"}); err != nil {
+		t.Fatal(err)
+	}
+	want("the hold with its end", func(s web.Status) bool {
+		return s.HeldUntil.Equal(until) && strings.HasPrefix(s.Held, "held since ") && strings.HasSuffix(s.Held, " left)")
+	})
+	want("that no orchestrator runs", func(s web.Status) bool { return one(s).Unorchestrated })
+	if _, err := h.cluster().Unhold(t.Context(), cluster.Scope{Node: h.server.Node}, cluster.Hold{}); err != nil {
+		t.Fatal(err)
+	}
+	want("no hold", func(s web.Status) bool { return s.Held == "" && s.HeldUntil.IsZero() })
+	lock, err := h.cluster().Store().Lock(t.Context(), cluster.OrchestratorLock, kv.LeaseOptions{Holder: kv.Holder{Node: "another"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = lock.Release(t.Context()) })
+	want("the orchestrator to be seen", func(s web.Status) bool { return one(s).State == cluster.StageWaiting && !one(s).Unorchestrated })
+}
+
+// TestFilesAreReported: a host reports the content of files of stages and of those with
+// report = true, and of no others, also of the old file that returned.
+func TestFilesAreReported(t *testing.T) {
+	t.Parallel()
+	h := newStagedHost(t, stagedConf+`
+template "motd" {
+  contents    = "{{ key \"app/motd\" }}"
+  destination = "DIR/motd"
+  report      = true
+}
+template "other" {
+  contents    = "{{ key \"app/motd\" }}"
+  destination = "DIR/other"
+}
+`)
+	h.put("app/motd", "hello")
+	files := func(what, motd string) (all map[string]cluster.HostFile) {
+		t.Helper()
+		h.eventually(what, func() error {
+			s, err := h.cluster().LoadReports(t.Context())
+			if err != nil {
+				return err
+			}
+			list, _ := s.Files("")
+			all = map[string]cluster.HostFile{}
+			for _, f := range list {
+				all[filepath.Base(f.Destination)] = f
+			}
+			if sum := sha256.Sum256([]byte(motd)); len(all) != 2 || all["motd"].Content != fmt.Sprintf("%x", sum[:12]) || all["limit"].Stage != "edge" || all["limit"].Since.IsZero() {
+				return fmt.Errorf("got %+v", list)
+			}
+			return nil
+		})
+		return all
+	}
+	before := files("the first content", "hello")
+	h.put("app/motd", "hi")
+	after := files("another content", "hi")
+	if before["limit"] != after["limit"] || after["motd"].Since.Before(before["motd"].Since) {
+		t.Errorf("from %+v to %+v", before, after)
+	}
+	h.put("app/limit", "bad")
+	h.wantStage("the old file", func(r cluster.StageReport) bool { return r.State == cluster.StageRestored && r.Wants != "" })
+	h.eventually("the old content waits for another", func() error {
+		s, err := h.cluster().LoadReports(t.Context())
+		if err != nil {
+			return err
+		}
+		list, _ := s.Files(before["limit"].Destination)
+		if len(list) != 1 || list[0].Content != before["limit"].Content || list[0].State != cluster.StageRestored {
+			return fmt.Errorf("got %+v", list)
+		}
+		return nil
+	})
 }
 
 // TestStageSetBack: a bad value that is set back ends the stop by itself, without another
@@ -387,5 +504,63 @@ func TestStageGateHolds(t *testing.T) {
 				t.Error("the workflow ran")
 			}
 		})
+	}
+}
+
+// TestStageFrozen: in a freeze a host takes no new content, but what an operator lets it take;
+// content that comes later is taken at the end of the freeze, and not before.
+func TestStageFrozen(t *testing.T) {
+	t.Parallel()
+	h := newStagedHost(t, stagedConf)
+	freeze := func(id string, long time.Duration) (end time.Time) {
+		now := time.Now().UTC().Truncate(time.Second)
+		end = now.Add(long)
+		if _, err := h.cluster().AddFreeze(t.Context(), pace.Freeze{ID: id, From: now, To: end, Reason: "the sale"}); err != nil {
+			t.Fatal(err)
+		}
+		return end
+	}
+	waits := func(what string) {
+		t.Helper()
+		h.eventually(what+" to wait", func() error {
+			all, err := stage.Show(t.Context(), h.cluster(), "edge", nil, time.Now())
+			if err == nil && (all[0].Counts.Waiting != 1 || !strings.Contains(all[0].Hosts[0].Waits, "frozen until ")) {
+				err = fmt.Errorf("got %+v", all[0])
+			}
+			return err
+		})
+	}
+	freeze("f1", time.Hour)
+	h.put("app/limit", "2")
+	waits("the change")
+	h.wantFile("limit", "limit 1 on a\n")
+	if _, err := h.stages().Exempt(t.Context(), h.cluster(), "edge", "", stage.Exemption{Exceptions: pace.Exceptions{DuringFreeze: "a hole in the fence"}, By: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	h.wantFile("limit", "limit 2 on a\n")
+	h.wantStage("what was let through", func(r cluster.StageReport) bool { return r.State == cluster.StageDone && r.Wants == "" })
+	h.put("app/limit", "3")
+	waits("what comes later")
+	h.eventually("no exemption to be left", func() error {
+		d, err := h.stages().Load(t.Context(), "edge")
+		if err == nil && len(d.Stops.Exempt) > 0 {
+			err = fmt.Errorf("got %+v", d.Stops)
+		}
+		return err
+	})
+	if _, err := h.cluster().RemoveFreeze(t.Context(), "f1"); err != nil {
+		t.Fatal(err)
+	}
+	h.wantFile("limit", "limit 3 on a\n")
+	h.wantStage("the end", func(r cluster.StageReport) bool { return r.State == cluster.StageDone && r.Wants == "" })
+	end := freeze("f2", 5*time.Second)
+	h.put("app/limit", "4")
+	h.wantFile("limit", "limit 4 on a\n")
+	info, err := os.Stat(h.path("limit"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.ModTime().Before(end) {
+		t.Errorf("the file is of %v, before the end of the freeze at %v", info.ModTime(), end)
 	}
 }

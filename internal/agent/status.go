@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jorc/jorc/internal/catalog"
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/converge"
@@ -47,6 +49,7 @@ func (a *Agent) Status() web.Status {
 	if reload.err != nil {
 		s.Reload.Error = reload.err.Error()
 	}
+	s.Expiry = expiryViews(a.expiring.items(conf, gen.engine), time.Now())
 	for _, v := range a.registrar.Status() {
 		s.Services = append(s.Services, serviceView(v))
 	}
@@ -68,10 +71,16 @@ func (a *Agent) Status() web.Status {
 		s.Schedules = append(s.Schedules, scheduleView(v))
 	}
 	if part != nil {
-		s.Held, s.Rival = part.holds.Held(), part.nameConflict()
+		now := time.Now()
+		s.Rival = part.nameConflict()
+		s.Held, s.HeldUntil = part.holds.heldText(now)
+		if report, known := part.report.Seen().Get(); known {
+			s.Grant, s.Turns = grantView(report.Grant), turnViews(report.Stages, part.unorchestrated.turn.is.Load())
+		}
 		if part.converge != nil {
 			s.Convergence = convergenceView(part.converge.Status())
-			if s.Convergence.Unorchestrated = part.admission.unorchestrated.Load(); s.Convergence.Unorchestrated {
+			s.Convergence.Detail = part.holds.pauseText(s.Convergence.Detail, now)
+			if s.Convergence.Unorchestrated = part.unorchestrated.grant.is.Load(); s.Convergence.Unorchestrated {
 				s.Convergence.Trouble = append(s.Convergence.Trouble, "no orchestrator runs: no host is offered a grant")
 			}
 		}
@@ -80,6 +89,32 @@ func (a *Agent) Status() web.Status {
 		}
 	}
 	return s
+}
+
+// grantView is the grant that the host has accepted and that is open; nil: no grant is open.
+func grantView(a cluster.GrantAnswer) *web.Grant {
+	if !a.Open() {
+		return nil
+	}
+	return &web.Grant{Version: a.Version, State: a.State, Since: a.Since, Reason: a.Reason}
+}
+
+// turnViews are the stages in which something runs, waits or failed, in order.
+func turnViews(stages map[string]cluster.StageReport, unorchestrated bool) (all []web.Turn) {
+	for _, name := range slices.Sorted(maps.Keys(stages)) {
+		s := stages[name]
+		t := web.Turn{Stage: name, State: s.Shown(), Since: s.Since, Reason: s.Reason, Changed: s.Taken.Names()}
+		switch {
+		case t.State == "", t.State == cluster.StageDone:
+			continue
+		case t.State == cluster.StageWaiting:
+			t.Since, t.Reason, t.Changed, t.Unorchestrated = s.WantsSince, "", s.Changed.Names(), unorchestrated
+		case s.Unhealthy():
+			t.Failed = true
+		}
+		all = append(all, t)
+	}
+	return all
 }
 
 func convergenceView(v converge.Status) *web.Convergence {
@@ -100,9 +135,7 @@ func orchestratorView(v orchestrator.Status) web.Orchestrator {
 		o.Last, o.Took, o.Outcome, o.Problems = r.Start, float64(r.Duration)/1000, r.Outcome, len(r.Problems)
 		o.Idle, o.Error, o.Synced, o.Failed = r.Idle, r.Error, r.Synced, r.Failed
 		for _, d := range r.Decisions {
-			if d.Dropped == "" {
-				o.Decisions = append(o.Decisions, web.Decision{Kind: d.Kind, Node: d.Node, Text: d.Text, Reason: d.Reason})
-			}
+			o.Decisions = append(o.Decisions, web.Decision{Kind: d.Kind, Node: d.Node, Text: d.Text, Reason: d.Reason})
 		}
 	}
 	return o
@@ -233,6 +266,31 @@ func (a *Agent) watchdog(ctx context.Context) error {
 		a.setUnhealthy(err)
 		if err == nil && a.o.Watchdog > 0 {
 			a.o.Notify("WATCHDOG=1")
+		}
+	}
+}
+
+// How often the summary of the host is rebuilt: while an administrator may read a
+// start, and after it.
+const (
+	summaryStart = time.Second
+	summaryEvery = 10 * time.Second
+)
+
+// announce tells the service manager how the host is, which `systemctl status` shows.
+func (a *Agent) announce(ctx context.Context) error {
+	for said := ""; ; {
+		summary, ready := web.Summary(a.Status())
+		if summary != said {
+			a.o.Notify("STATUS=" + summary)
+			said = summary
+		}
+		pause := summaryEvery
+		if !ready {
+			pause = summaryStart
+		}
+		if err := concurrency.Sleep(ctx, pause); err != nil {
+			return nil // the agent stops
 		}
 	}
 }

@@ -18,7 +18,7 @@ func TestOrchestratorView(t *testing.T) {
 		Cluster: "prod", Active: true, Cycles: 7, Seq: 99,
 		Last: &orchestrator.Report{
 			Start: start, Duration: 125, Outcome: orchestrator.OutcomePartial, Idle: "observe only", Error: "e", Synced: 3, Failed: 1,
-			Decisions: []orchestrator.Decided{{Kind: "a", Node: "n", Text: "t", Reason: "r"}, {Kind: "b", Dropped: "overtaken"}},
+			Decisions: []orchestrator.Decided{{Kind: "a", Node: "n", Text: "t", Reason: "r"}},
 			Problems:  []orchestrator.Problem{{What: "node", Name: "m", Why: "w"}},
 		},
 	})

@@ -19,10 +19,6 @@ import (
 	"github.com/jorc/jorc/internal/stage"
 )
 
-// goneAfter is how long a member may be absent from the catalog before shares are no
-// longer of it: what an autoscaler removed must neither raise a share nor use it up.
-const goneAfter = 24 * time.Hour
-
 // consulServers is the service under which Consul's servers are in the catalog.
 const consulServers = "consul"
 
@@ -41,15 +37,18 @@ type Documents struct {
 }
 
 // Count counts which members of a state are out of service, whatever the reason. members
-// are what rollout.StateOf made of it. A nil life knows nothing.
-func Count(s *cluster.State, members rollout.State, d Documents, life Life, now time.Time) *pace.Account {
+// are what rollout.StateOf made of it, holder is the host that holds the orchestrator's lock. A
+// nil life knows nothing.
+func Count(s *cluster.State, members rollout.State, d Documents, holder string, life Life, now time.Time) *pace.Account {
 	if life == nil {
 		life = func(string) (a, b time.Time) { return a, b }
 	}
 	hosts := make([]pace.Host, 0, len(members.Members))
 	for i := range members.Members {
 		m := &members.Members[i]
-		hosts = append(hosts, count(s.Hosts[m.Node], m, d, life, now))
+		h := count(s.Hosts[m.Node], m, d, life, now)
+		h.Holder = m.Node == holder
+		hosts = append(hosts, h)
 	}
 	return pace.NewAccount(s.Control.Budget, hosts)
 }
@@ -66,14 +65,69 @@ func DocumentsOf(store *kv.Store, documents map[string]cluster.StageDocuments) D
 	return Documents{Stages: all, Runs: runs.New(store)}
 }
 
+// ReadLife reads what the orchestrator knows of hosts; a nil Life: nothing is known.
+type ReadLife func(ctx context.Context, c *cluster.Cluster) (Life, error)
+
+// Of returns what is known of members: it reads only if one is absent from the catalog, of which it
+// matters since when.
+func (r ReadLife) Of(ctx context.Context, c *cluster.Cluster, members rollout.State) (Life, error) {
+	absent := func(m rollout.Member) bool { return m.Condition.Liveness == cluster.LivenessAbsent }
+	if r == nil || !slices.ContainsFunc(members.Members, absent) {
+		return nil, nil
+	}
+	return r(ctx, c)
+}
+
 // Places counts for rollout.Rollouts.Counting. What the token may not read of stages
 // counts as absent.
-func Places(ctx context.Context, c *cluster.Cluster, s *cluster.State, members rollout.State) (*pace.Account, error) {
-	documents, err := c.StageDocuments(ctx)
-	if err != nil && !errors.Is(err, consul.ErrDenied) {
-		return nil, err
+func Places(life ReadLife) rollout.Count {
+	return func(ctx context.Context, c *cluster.Cluster, s *cluster.State, members rollout.State) (*pace.Account, error) {
+		documents, err := c.StageDocuments(ctx)
+		if err != nil && !errors.Is(err, consul.ErrDenied) {
+			return nil, err
+		}
+		holder, err := Holder(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		known, err := life.Of(ctx, c, members)
+		if err != nil {
+			return nil, err
+		}
+		return Count(s, members, DocumentsOf(c.Store(), documents), holder, known, time.Now()), nil
 	}
-	return Count(s, members, DocumentsOf(c.Store(), documents), nil, time.Now()), nil
+}
+
+// PlacesOf counts for stage.Show. r is the rollout of the same cluster.
+func PlacesOf(r *rollout.Rollouts, life ReadLife) stage.Count {
+	return func(ctx context.Context, c *cluster.Cluster, s *cluster.State) (*pace.Account, error) {
+		if s.Control.Budget == nil {
+			return nil, nil //nolint:nilnil // nil: no limit
+		}
+		stored, err := r.Load(ctx)
+		if err != nil {
+			return nil, err
+		}
+		members, err := rollout.StateOf(s, stored)
+		var filter *cluster.FilterError // it leaves out no member then
+		if err != nil && !errors.As(err, &filter) {
+			return nil, err
+		}
+		return Places(life)(ctx, c, s, members)
+	}
+}
+
+// Holder returns the host that holds the orchestrator's lock; empty: none does, or that is not known. It
+// returns consul.ErrUnreachable.
+func Holder(ctx context.Context, c *cluster.Cluster) (string, error) {
+	h, held, err := cluster.Orchestrator(ctx, c.Store())
+	switch {
+	case errors.Is(err, kv.ErrNewer), errors.Is(err, consul.ErrDenied):
+		return "", nil
+	case err != nil || !held:
+		return "", err
+	}
+	return h.Node, nil
 }
 
 // count is one member. Of several reasons the first counts: a version, a stage, a run, and
@@ -81,12 +135,13 @@ func Places(ctx context.Context, c *cluster.Cluster, s *cluster.State, members r
 func count(host *cluster.Host, m *rollout.Member, documents Documents, life Life, now time.Time) pace.Host {
 	h := pace.Host{Node: m.Node, Zone: m.Zone, Roles: m.Roles}
 	if host.Services[consulServers].Total() > 0 {
-		h.Lone = "Consul server"
+		h.Lone = append(h.Lone, pace.ConsulServer)
+	}
+	if host.Record.Orchestrates {
+		h.Lone = append(h.Lone, pace.Candidate)
 	}
 	liveness, health := life(m.Node)
-	if m.Condition.Liveness == cluster.LivenessAbsent {
-		h.Gone = m.Version == "" || !liveness.IsZero() && now.Sub(liveness) >= goneAfter
-	}
+	h.Gone = m.Gone(liveness, now)
 	if g, open := m.OpenGrant(); open {
 		h.For, h.Out, h.Since, h.Failed = versionID(g.Version), "it has a grant of "+g.Version, g.Since, g.State == cluster.GrantFailed
 		switch {
@@ -110,10 +165,10 @@ func count(host *cluster.Host, m *rollout.Member, documents Documents, life Life
 		return h
 	}
 	switch reason := m.Condition.OutOfService(false); {
-	case reason != cluster.InService:
-		h.Out = reason.Text()
-		if h.Since = health; reason == cluster.OutDown {
-			h.Since = liveness
+	case reason != pace.InService:
+		h.Out, h.Failed = reason.Text(), reason == pace.OutDown || reason == pace.OutCritical
+		if h.Since = health; reason == pace.OutDown {
+			h.Since, h.Down = liveness, true
 		}
 	case m.Config.State == cluster.StateRunning:
 		h.Out, h.Since = "it converges without a grant", m.Config.Since
@@ -168,8 +223,8 @@ func Waiting(s *cluster.State, stored rollout.Stored, members rollout.State, d D
 	return all
 }
 
-// Barred is why nothing that disturbs may begin on a host; empty: it may.
-func Barred(s *cluster.State, node string, now time.Time) string {
+// Barred is why nothing that disturbs may begin on a host, beside a freeze; empty: it may.
+func Barred(s *cluster.State, node string) string {
 	host := s.Hosts[node]
 	if host == nil {
 		return ""
@@ -182,6 +237,15 @@ func Barred(s *cluster.State, node string, now time.Time) string {
 	}
 	if host.Condition.Drained() {
 		return "it is in maintenance that an operator began"
+	}
+	return ""
+}
+
+// Frozen is the freeze that keeps what disturbs from beginning on a host; empty: none does.
+func Frozen(s *cluster.State, node string, now time.Time) string {
+	host := s.Hosts[node]
+	if host == nil {
+		return ""
 	}
 	if f, frozen := s.Control.Frozen(s.Roles(host), now); frozen {
 		return f.String()

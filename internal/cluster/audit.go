@@ -68,14 +68,24 @@ type Author struct {
 
 // WithAuthor returns a context in which changes of clusters are recorded with their
 // author, in the transactions that make them.
-func WithAuthor(ctx context.Context, a Author) context.Context { return kv.WithRecorder(ctx, a) }
+func WithAuthor(ctx context.Context, a Author) context.Context {
+	return kv.WithRecorder(context.WithValue(ctx, authorKey{}, a), a)
+}
+
+type authorKey struct{}
+
+// authorOf returns the author of the changes made with ctx; without one By is nil.
+func authorOf(ctx context.Context) Author {
+	a, _ := ctx.Value(authorKey{}).(Author)
+	return a
+}
 
 // Record implements kv.Recorder.
 func (a Author) Record(ctx context.Context, s *kv.Store, t *kv.Txn, writes []kv.Write) error {
 	c := AuditRecord{AuditEntry: AuditEntry{Time: time.Now().UTC().Truncate(time.Second), Command: a.Command, Reason: a.Reason}}
 	for _, w := range writes {
 		switch {
-		case strings.HasPrefix(w.Key, "orchestrate/"), w.Key == KeyElection, w.Key == KeyChanges:
+		case strings.HasPrefix(w.Key, "orchestrate/"), w.Key == KeyElection, w.Key == KeyChanges, w.Key == KeyProfileHistory:
 			continue // requests and locks
 		default:
 			c.Keys = append(c.Keys, w.Key)

@@ -60,6 +60,7 @@ type Cluster struct {
 	leaders kv.Doc[Leaders]
 	control kv.Doc[Control]
 	changes kv.Doc[AuditLog]
+	history kv.Doc[profile.History] // of the profile
 	members kv.Tree[Record]
 	holds   kv.Tree[Hold] // of nodes
 	reports kv.Tree[Report]
@@ -84,6 +85,7 @@ func (c *Cluster) In(s *kv.Store) *Cluster {
 	d.leaders = kv.NewDoc[Leaders](s, KeyLeaders, leadersFormat)
 	d.control = kv.NewDoc[Control](s, KeyControl, controlFormat)
 	d.changes = kv.NewDoc[AuditLog](s, KeyChanges, changesFormat)
+	d.history = kv.NewDoc[profile.History](s, KeyProfileHistory, profileHistoryFormat)
 	d.members = kv.NewTree[Record](s, PrefixHosts, recordFormat).Ending(EndMember).Checked(maxDocument, Record.bounded)
 	d.holds = kv.NewTree[Hold](s, PrefixHosts, holdFormat).Ending(EndHold)
 	d.reports = kv.NewTree[Report](s, PrefixReports, reportFormat).Checked(maxDocument, Report.Bounded)

@@ -64,6 +64,15 @@ func (h Hold) Left(now time.Time) string {
 	return max(0, h.Until.Sub(now)).Round(time.Second).String() + " left"
 }
 
+// TextAt is the hold in words, with how long it lasts at now.
+func (h Hold) TextAt(now time.Time) string {
+	text := h.String()
+	if left := h.Left(now); left != "" {
+		text += " (" + left + ")"
+	}
+	return text
+}
+
 // ended reports whether the hold has an end, and it is over.
 func (h Hold) ended(now time.Time) bool { return !h.Until.IsZero() && !now.Before(h.Until) }
 
@@ -229,6 +238,33 @@ func (c *Cluster) SetObserveOnly(ctx context.Context, on bool, h Hold) (changed 
 		}
 		return end(&v.ObserveOnly)
 	})
+}
+
+// enoughForBudget is how many members a cluster has that is advised to have a budget.
+const enoughForBudget = 5
+
+// Advice is what is recommended although nothing is wrong.
+type Advice struct {
+	Kind    string `json:"kind"` // budget
+	Text    string `json:"text"`
+	Command string `json:"command"` // that follows it
+}
+
+// Advice returns what is recommended for a cluster with so many members.
+func (c Control) Advice(members int) []Advice {
+	if c.Budget != nil || members < enoughForBudget {
+		return nil
+	}
+	return []Advice{{
+		Kind: "budget", Command: "jorc cluster budget set --max-out 10%",
+		Text: fmt.Sprintf("the cluster has %d members and no budget: each version, stage and run has its own limit, and nothing limits how many hosts they take out of service together", members),
+	}}
+}
+
+// CountMembers returns how many members the cluster has. It returns a class of package consul.
+func (c *Cluster) CountMembers(ctx context.Context) (int, error) {
+	names, err := c.members.Names(ctx)
+	return len(names), err
 }
 
 // SetBudget sets how many hosts may be out of service at the same time; nil: any number.

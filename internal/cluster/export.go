@@ -88,7 +88,7 @@ func (c *Cluster) Export(ctx context.Context, leftOut func(key string, err error
 			leftOut(MemberKey(node), err)
 			continue
 		}
-		r.Keeper, r.Workflows, r.Static, r.Disturbing = "", nil, nil, nil // an agent writes them, not an operator
+		r.Keeper, r.Workflows, r.Static, r.Disturbing, r.Orchestrates = "", nil, nil, nil, false // an agent writes them, not an operator
 		for _, key := range slices.Sorted(maps.Keys(r.Params)) {
 			if _, err := c.editor.CheckOwn(p.Value, node, nil, profile.Params{key: r.Params[key]}); err != nil {
 				leftOut(fmt.Sprintf("%s: param %q", MemberKey(node), key), err)
@@ -150,7 +150,8 @@ func (a Archive) document() (profile.Document, error) { return profile.Decode(a.
 // are never more leaders than there are to be.
 func (c *Cluster) Import(ctx context.Context, a Archive, replace bool) error {
 	old, err := c.profile.Get(ctx)
-	if err != nil && !(replace && errors.Is(err, kv.ErrDamaged)) {
+	damagedProfile := replace && errors.Is(err, kv.ErrDamaged)
+	if err != nil && !damagedProfile {
 		return err
 	}
 	next, err := c.imported(a)
@@ -174,7 +175,8 @@ func (c *Cluster) Import(ctx context.Context, a Archive, replace bool) error {
 		files := a.Members[node]
 		under := func() (profile.Document, error) { return next, nil }
 		_, _, err := c.changeRecordUnder(ctx, under, node, true, func(have Record) (Record, error) {
-			files.Keeper, files.Workflows, files.Static, files.Disturbing = have.Keeper, have.Workflows, have.Static, have.Disturbing
+			files.Keeper, files.Workflows, files.Static = have.Keeper, have.Workflows, have.Static
+			files.Disturbing, files.Orchestrates = have.Disturbing, have.Orchestrates
 			return files, nil
 		})
 		if replace && errors.Is(err, kv.ErrDamaged) {
@@ -206,6 +208,11 @@ func (c *Cluster) Import(ctx context.Context, a Archive, replace bool) error {
 	t.Set(KeyLayout, []byte(strconv.Itoa(Layout)))
 	if _, err := t.Commit(ctx); err != nil {
 		return err
+	}
+	if old.Exists && !damagedProfile {
+		var record *profileRecorder
+		ctx, record = c.withHistory(ctx)
+		record.old, record.next = old.Value, next
 	}
 	_, err = c.profile.CompareAndSwap(ctx, old, next)
 	return err

@@ -56,8 +56,7 @@ func (c *Cluster) Uncreated(ctx context.Context) (members int, err error) {
 	if exists, err := c.Exists(ctx); exists || err != nil {
 		return 0, err
 	}
-	names, err := c.members.Names(ctx)
-	return len(names), err
+	return c.CountMembers(ctx)
 }
 
 // CreationHint says how a cluster is created that does not exist.

@@ -32,19 +32,25 @@ const (
 	PrefixStatus  = "status/"
 	PrefixSlots   = "slots/"
 	PrefixRuns    = "runs/"
-	KeyElection   = "elect/lock"
+	// PrefixActiveRuns is where the runs in progress are listed.
+	PrefixActiveRuns = PrefixRuns + ".active/"
+	KeyElection      = "elect/lock"
 	// OrchestratorLock is the lock that the orchestrator of a cluster holds.
 	OrchestratorLock = "orchestrate/lock"
 	KeyGrantLedger   = "orchestrate/grants"
 	KeyNextCycle     = "orchestrate/next"
 	KeyCycleReports  = "orchestrate/reports"
-	PrefixView       = "view/"
-	PrefixEvents     = "events/"
-	PrefixHistory    = "history/"
-	PrefixAudit      = "audit/"
+	// PrefixDecided is where decisions of the orchestrator stand until they are journalled.
+	PrefixDecided = "orchestrate/decided/"
+	PrefixView    = "view/"
+	PrefixEvents  = "events/"
+	PrefixHistory = "history/"
+	PrefixAudit   = "audit/"
 	// KeyChanges is the log of changes that commands made, see AuditLog.
-	KeyChanges   = PrefixAudit + "changes"
-	PrefixStages = "stages/"
+	KeyChanges = PrefixAudit + "changes"
+	// KeyProfileHistory is the history of the profile, see profile.History.
+	KeyProfileHistory = PrefixAudit + "profile"
+	PrefixStages      = "stages/"
 )
 
 // Ends of the keys below host/<node>, one document each.
@@ -226,7 +232,7 @@ var Keys = []Key{
 	{KeyControl, "pause, observe-only, holds of the cluster and of roles, the budget, freezes", "JSON", []Kind{KindOrchestrator}, "every agent; the orchestrator; commands", ""},
 	{KeyRollout, "the rollout: version and policy", "JSON", []Kind{KindOrchestrator}, "every agent; the orchestrator; commands", ""},
 	{KeyLeaders, "who leads and who manages", "JSON", []Kind{KindElector}, "every agent; electors; the orchestrator; commands", ""},
-	{PrefixHosts + "<node>" + EndMember, "the member: roles, zone, its own params and meta, names of its workflows", "JSON", []Kind{KindAgent}, "that agent; electors; the orchestrator; commands", PurposeMember},
+	{PrefixHosts + "<node>" + EndMember, "the member: roles, zone, its own params and meta, names of its workflows, whether it may orchestrate", "JSON", []Kind{KindAgent}, "that agent; electors; the orchestrator; commands", PurposeMember},
 	{PrefixHosts + "<node>" + EndHold, "the hold of that node, or its exception from a wider one", "JSON", nil, "that agent; the orchestrator; commands", ""},
 	{PrefixHosts + "<node>" + EndGrant, "the permission to begin with one version", "JSON", []Kind{KindOrchestrator}, "that agent; the orchestrator; commands", ""},
 	{PrefixHosts + "<node>" + EndQueue, "the jobs of runs for that node, and their results", "JSON", []Kind{KindOrchestrator, KindAgent}, "that agent; the orchestrator; commands", PurposeRuns},
@@ -240,16 +246,17 @@ var Keys = []Key{
 	{PrefixStages + "<stage>/stops", "which changes of a stage are stopped, and why", "JSON", []Kind{KindOrchestrator}, "agents with that stage; the orchestrator; commands", ""},
 	{PrefixRuns + "<run>/…", "a run: what is asked for, its members and each member's job", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},
 	{PrefixRuns + "<run>/tails/<node>", "the end of what the run's last task printed on that node", "text", []Kind{KindOrchestrator}, "commands", ""},
-	{PrefixRuns + ".active/<run>", "that a run is in progress", "text", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},
+	{PrefixActiveRuns + "<run>", "that a run is in progress", "text", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},
 	{PrefixRuns + ".ended/<run>", "when a run ended", "text", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},
 	{PrefixRuns + ".waits/<node>/<run>", "what the run's job on that node waits for", "JSON", []Kind{KindOrchestrator, KindAgent}, "commands in tasks", PurposeRuns},
 	{PrefixRuns + ".schedules/…", "the due times of rules with a schedule", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},
 	{KeyElection, "the lock of the election of leaders", "lock", []Kind{KindElector}, "electors", ""},
 	{OrchestratorLock, "the lock of the orchestrator", "lock", []Kind{KindOrchestrator}, "orchestrators; commands", ""},
-	{"orchestrate/…", "the ledger of grants, requests for a cycle, reports of cycles", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},
+	{"orchestrate/…", "the ledger of grants, decisions until they are journalled, requests for a cycle, reports of cycles", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},
 	{PrefixView + "…", "the last view of the cluster", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},
 	{PrefixEvents + "…", "the journal of events, and how far each sink is", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},
 	{PrefixHistory + "…", "finished rollouts", "JSON", []Kind{KindOrchestrator}, "commands", ""},
+	{KeyProfileHistory, "the last changes of the profile, and what it had before each", "JSON", []Kind{KindProfile}, "commands", ""},
 	{PrefixAudit + "…", "the last changes that commands made, and who made them", "JSON", nil, "the orchestrator; commands", ""},
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/pace"
 )
 
 // Liveness says whether a host is there. docs/liveness.md has the table.
@@ -142,46 +143,20 @@ func (c Condition) Detached() bool { return c.Liveness.Detached() }
 // Detached reports whether nothing reaches the host.
 func (l Liveness) Detached() bool { return l == LivenessDown || l == LivenessAbsent }
 
-// OutReason says why a host is out of service.
-type OutReason string
-
-// Values of OutReason, in the order in which they count.
-const (
-	InService      OutReason = ""
-	OutGrant       OutReason = "grant"       // it has an open grant of a rollout
-	OutDown        OutReason = "down"        // its host or its jorc agent is
-	OutCritical    OutReason = "critical"    // one of its checks is
-	OutMaintenance OutReason = "maintenance" // jorc or another program set it
-)
-
-// Text says in words why a host is out of service without a grant; empty for the other
-// values.
-func (r OutReason) Text() string {
-	switch r {
-	case OutDown:
-		return "its host or its agent is down"
-	case OutCritical:
-		return "a check is critical"
-	case OutMaintenance:
-		return "it is in maintenance"
-	}
-	return ""
-}
-
 // OutOfService returns why the host is out of service; granted says that it has
 // an open grant of a rollout. It is the only definition of the term.
-func (c Condition) OutOfService(granted bool) OutReason {
+func (c Condition) OutOfService(granted bool) pace.OutReason {
 	switch {
 	case granted:
-		return OutGrant
+		return pace.OutGrant
 	case c.Agent != AgentUp:
-		return OutDown
+		return pace.OutDown
 	case c.Health == consul.HealthCritical:
-		return OutCritical
+		return pace.OutCritical
 	case c.Maintenance != MaintenanceNone:
-		return OutMaintenance
+		return pace.OutMaintenance
 	}
-	return InService
+	return pace.InService
 }
 
 // Drained reports whether the host is in maintenance that jorc did not begin.
@@ -194,9 +169,9 @@ const DrainedText = "it is in maintenance that jorc did not begin"
 // another reason than maintenance that jorc set and ends by itself.
 func (c Condition) Fails() bool {
 	switch c.OutOfService(false) {
-	case InService:
+	case pace.InService:
 		return false
-	case OutMaintenance:
+	case pace.OutMaintenance:
 		return c.Maintenance == MaintenanceForeign
 	default:
 		return true

@@ -54,6 +54,7 @@ type answers struct {
 	documents *kv.Result // those of the whole cluster
 	hostDocuments
 	stages  map[string]kv.Leaf[string] // the documents of stages, by their names below PrefixStages
+	runs    map[string]kv.Leaf[string] // the marks of runs in progress, by id
 	reports map[string]kv.Leaf[Report]
 	catalog map[string]catalogHost // nodes of the catalog, by name
 }
@@ -278,7 +279,7 @@ func (c *Cluster) state(a answers, need Need, before *State, changed map[string]
 		return State{}, err
 	}
 	s.addHolds(a)
-	s.Stages = stageDocuments(a.stages)
+	s.Stages, s.ActiveRuns = stageDocuments(a.stages), entries(a.runs)
 	if before == nil || changed == nil || !s.Leaders.equal(before.Leaders) {
 		s.Hosts = make(map[string]*Host, len(a.members))
 		s.addHosts(a, slices.Values(a.nodes()))
@@ -376,6 +377,18 @@ func stageDocuments(leaves map[string]kv.Leaf[string]) map[string]StageDocuments
 			continue
 		}
 		all[stage] = docs
+	}
+	return all
+}
+
+// entries returns the entries of leaves, which are text and so can be read.
+func entries(leaves map[string]kv.Leaf[string]) map[string]kv.Entry[string] {
+	if len(leaves) == 0 {
+		return nil
+	}
+	all := make(map[string]kv.Entry[string], len(leaves))
+	for name, leaf := range leaves {
+		all[name] = leaf.Entry
 	}
 	return all
 }

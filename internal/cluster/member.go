@@ -36,6 +36,8 @@ type Record struct {
 	Static    []string `json:"static,omitzero"`
 	// Disturbing are the Workflows of which a run takes the host out of service, sorted.
 	Disturbing []string `json:"disturbing,omitempty"`
+	// Orchestrates: the host's agent is a candidate for orchestrating this cluster.
+	Orchestrates bool `json:"orchestrates,omitempty"`
 	// Declared are the params and meta that came from the member's own files;
 	// the others were set from elsewhere and are left alone by the files.
 	Declared *Declared `json:"declared,omitempty"`
@@ -269,7 +271,7 @@ func (r Record) equal(o Record) bool {
 	return slices.Equal(r.Roles, o.Roles) && r.Zone == o.Zone && identical(r.Params, o.Params) && identical(r.Meta, o.Meta) &&
 		slices.Equal(r.Provides, o.Provides) && slices.Equal(r.Requires, o.Requires) && r.declared().equal(o.declared()) &&
 		r.Keeper == o.Keeper && sameKnown(r.Workflows, o.Workflows) && sameKnown(r.Static, o.Static) &&
-		slices.Equal(r.Disturbing, o.Disturbing)
+		slices.Equal(r.Disturbing, o.Disturbing) && r.Orchestrates == o.Orchestrates
 }
 
 // sameKnown reports whether both lists are the same; one that is unknown differs from

@@ -67,6 +67,7 @@ func (c *Cluster) SetSchema(ctx context.Context, key string, schema profile.Valu
 
 // changeProfile is ChangeProfile; judge is asked about the values that a new schema refuses.
 func (c *Cluster) changeProfile(ctx context.Context, change Change, judge func(profile.SchemaErrors) error) (profile.Document, error) {
+	ctx, record := c.withHistory(ctx)
 	e, err := c.profile.Update(ctx, func(old kv.Entry[profile.Document]) (profile.Document, bool, error) {
 		if !old.Exists {
 			return profile.Document{}, false, c.missing(ctx)
@@ -84,6 +85,7 @@ func (c *Cluster) changeProfile(ctx context.Context, change Change, judge func(p
 				return profile.Document{}, false, err
 			}
 		}
+		record.old, record.next = old.Value, next
 		return next, !next.Identical(old.Value), nil
 	})
 	return e.Value, err

@@ -182,7 +182,7 @@ func (k *RecordSync) leave(ctx context.Context) {
 func (r Record) declare(files Record) Record {
 	next := r
 	next.Roles, next.Zone, next.Provides, next.Requires = files.Roles, files.Zone, files.Provides, files.Requires
-	next.Workflows, next.Static, next.Disturbing = files.Workflows, files.Static, files.Disturbing
+	next.Workflows, next.Static, next.Disturbing, next.Orchestrates = files.Workflows, files.Static, files.Disturbing, files.Orchestrates
 	next.Params = overlay(r.Params, r.declared().Params, files.Params)
 	next.Meta = overlay(r.Meta, r.declared().Meta, files.Meta)
 	next.Declared = nil

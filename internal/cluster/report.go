@@ -48,9 +48,15 @@ type Report struct {
 	HoldFile string                   `json:"hold_file,omitempty"` // why the hold file holds the host; empty: no file
 	// Templates are the ones that failed, are stale or wait longer than usual, the first of them, and
 	// MoreTemplates is how many others do. Read them with TemplateProblems.
-	Templates     []TemplateProblem      `json:"templates,omitempty"`
-	MoreTemplates int                    `json:"more_templates,omitempty"`
-	Stages        map[string]StageReport `json:"stages,omitempty"` // by name
+	Templates     []TemplateProblem `json:"templates,omitempty"`
+	MoreTemplates int               `json:"more_templates,omitempty"`
+	// Expiring are the certificates and tokens that end soon, have ended or cannot be read, the
+	// first of them. Read them with EndsSoon.
+	Expiring []Expiring             `json:"expiring,omitempty"`
+	Stages   map[string]StageReport `json:"stages,omitempty"` // by name
+	// Files are those of templates with a stage, or whose configuration says so, by
+	// destination.
+	Files map[string]FileReport `json:"files,omitempty"`
 }
 
 // maxHoldFile bounds what a report says of a hold file, in bytes.
@@ -150,6 +156,45 @@ func (p TemplateProblem) String() string {
 		text += ": " + p.Detail
 	}
 	return text
+}
+
+// Expiring is a certificate or token on which a host relies, and that has to be replaced.
+type Expiring struct {
+	Kind  string    `json:"kind"`           // certificate, token
+	Name  string    `json:"name"`           // the setting that names it, or the template that renders it
+	Until time.Time `json:"until,omitzero"` // zero: it cannot be read
+}
+
+// maxExpiring bounds how many a report has.
+const maxExpiring = 10
+
+// WithExpiring returns the report of a host of which these have to be replaced, as many as a
+// report may have: first the ones that cannot be read, then the others by their ends.
+func (r Report) WithExpiring(all []Expiring) Report {
+	r.Expiring = nil
+	for _, e := range all {
+		r.Expiring = append(r.Expiring, e.bounded())
+	}
+	slices.SortFunc(r.Expiring, func(a, b Expiring) int {
+		return cmp.Or(a.Until.Compare(b.Until), cmp.Compare(a.Name, b.Name))
+	})
+	r.Expiring = r.Expiring[:min(len(r.Expiring), maxExpiring)]
+	return r
+}
+
+// EndsSoon returns Expiring within its bounds, whatever the host wrote.
+func (r Report) EndsSoon() []Expiring {
+	all := []Expiring{}
+	for _, e := range r.Expiring[:min(len(r.Expiring), maxExpiring)] {
+		all = append(all, e.bounded())
+	}
+	return all
+}
+
+func (e Expiring) bounded() Expiring {
+	e.Kind, e.Name = printableLine(e.Kind, maxBoundedName), printableLine(e.Name, maxBoundedName)
+	e.Until = e.Until.UTC().Truncate(time.Second)
+	return e
 }
 
 // States of GrantAnswer.
@@ -424,7 +469,7 @@ func (d Report) Bounded() error {
 	if err := boundedNames("states", names, 2+3*maxStates); err != nil {
 		return err
 	}
-	return d.boundedStages()
+	return cmp.Or(d.boundedStages(), d.boundedFiles())
 }
 
 func boundedNames(what string, names []string, most int) error {

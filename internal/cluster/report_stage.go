@@ -48,13 +48,14 @@ type StagePolicy struct {
 	MaxParallel string `json:"max_parallel,omitempty"`
 	Canary      int    `json:"canary,omitempty"`
 	ZoneByZone  bool   `json:"zone_by_zone,omitempty"`
-	// What comes between two steps, with durations as text: see rollout.Policy.
+	// What comes between two steps, with durations as text: see pace.Policy.
 	Bake         string `json:"bake,omitempty"`
 	Gate         string `json:"gate,omitempty"`
 	GateSamples  int    `json:"gate_samples,omitempty"`
 	GateInterval string `json:"gate_interval,omitempty"`
 	GateTimeout  string `json:"gate_timeout,omitempty"`
 	ApproveEach  bool   `json:"approve_each,omitempty"`
+	Window       string `json:"window,omitempty"` // as pace.ParseWindows reads it
 }
 
 // StageInput is one thing that a file is made of, such as a key: its name for

@@ -81,6 +81,32 @@ func TestTemplateProblems(t *testing.T) {
 	}
 }
 
+// TestExpiring: a report has few of what ends, in an order, and what a host wrote is bounded when
+// it is read.
+func TestExpiring(t *testing.T) {
+	t.Parallel()
+	var all []cluster.Expiring
+	for i := range 20 {
+		all = append(all, cluster.Expiring{Kind: "certificate", Name: fmt.Sprintf("template.c%02d", i), Until: noon.Add(time.Duration(20-i)*time.Hour + time.Millisecond)})
+	}
+	report := cluster.Report{}.WithExpiring(append(all, cluster.Expiring{Kind: "token", Name: "vault.token"}))
+	kept := report.EndsSoon()
+	if len(kept) != 10 || kept[0].Name != "vault.token" || kept[1].Name != "template.c19" || !kept[1].Until.Equal(noon.Add(time.Hour)) || kept[9].Name != "template.c11" {
+		t.Errorf("got %+v", kept)
+	}
+	if again := report.WithExpiring(append(all, cluster.Expiring{Kind: "token", Name: "vault.token"})); !again.Equal(report) {
+		t.Errorf("the same gives another report: %+v, %+v", again, report)
+	}
+	if empty := report.WithExpiring(nil); !empty.Equal(cluster.Report{}) {
+		t.Errorf("without any: %+v", empty)
+	}
+	hostile := cluster.Report{Expiring: make([]cluster.Expiring, 1000)}
+	hostile.Expiring[0] = cluster.Expiring{Kind: "<b>\x1b[2J", Name: strings.Repeat("\u202e", 100_000)}
+	if kept := hostile.EndsSoon(); len(kept) != 10 || strings.Contains(kept[0].Kind, "\x1b") || len(kept[0].Name) > 256 || strings.Contains(kept[0].Name, "\u202e") {
+		t.Errorf("%d, %+v", len(kept), kept[0])
+	}
+}
+
 // TestStateJSON: what a newer jorc wrote survives, and a state may stand alone.
 func TestStateJSON(t *testing.T) {
 	t.Parallel()

@@ -23,6 +23,7 @@ type ReportWriter struct {
 	node    string
 	turn    chan struct{} // full while a change is running
 	forget  atomic.Bool   // last is to be read again
+	seen    concurrency.Latest[Report]
 
 	// Of the running change. Host scripts write reports, too, so last may be out of
 	// date; a write holds only while it is not.
@@ -46,6 +47,10 @@ func (w *ReportWriter) Node() string { return w.node }
 
 // Document is where the report is stored, to be read.
 func (w *ReportWriter) Document() kv.Doc[Report] { return w.cluster.reports.At(w.node) }
+
+// Seen is the report as it was last read or written. It does no I/O; nothing is seen before
+// the first change.
+func (w *ReportWriter) Seen() *concurrency.Latest[Report] { return &w.seen }
 
 // Forget makes the next change read the report: another program may have replaced it.
 func (w *ReportWriter) Forget() { w.forget.Store(true) }
@@ -82,7 +87,12 @@ func (w *ReportWriter) change(
 	}
 	select {
 	case w.turn <- struct{}{}:
-		defer func() { <-w.turn }()
+		defer func() {
+			if w.known {
+				w.seen.Set(w.last.Value)
+			}
+			<-w.turn
+		}()
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}

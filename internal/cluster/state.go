@@ -39,6 +39,9 @@ type State struct {
 	// Stages are the documents of the stages by name; only a Watcher that follows
 	// PrefixStages fills them in.
 	Stages map[string]StageDocuments
+	// ActiveRuns are the marks of the runs in progress by id, see package runs; only a Watcher
+	// that follows PrefixRuns fills them in. They may be newer than the hosts.
+	ActiveRuns map[string]kv.Entry[string]
 
 	Changes AuditLog // the last changes that commands made; only a Watcher fills them in
 

@@ -39,6 +39,7 @@ type Watcher struct {
 	hosts   *keyTree
 	reports *keyTree
 	stages  *keyTree
+	runs    *keyTree
 	catalog *catalogChanges
 	took    time.Duration // by the last State
 	covers  uint64        // what seen was before the last State
@@ -86,16 +87,16 @@ const watched = NeedState | needChanges
 
 // NewWatcher returns a watcher of all parts of the State. Run also reports
 // changes of the keys also, or below them; with PrefixStages among them the State has the
-// documents of stages. With a cluster that Consistent
+// documents of stages, with PrefixRuns which runs are in progress. With a cluster that Consistent
 // returned, each State has all writes that were complete before it was asked for.
 // NewWatcher does no I/O.
 func (c *Cluster) NewWatcher(also ...string) *Watcher {
 	return &Watcher{cluster: c, also: also, failing: map[string]*followed{consul.HealthCritical: {}, consul.HealthWarning: {}}}
 }
 
-// followsStages reports whether the State has the documents of stages: not each reader
-// may read them.
-func (w *Watcher) followsStages() bool { return slices.Contains(w.also, PrefixStages) }
+// follows reports whether the State has what is below PrefixStages, or the marks below
+// PrefixRuns: not each reader may read them.
+func (w *Watcher) follows(prefix string) bool { return slices.Contains(w.also, prefix) }
 
 // Changes returns a signal that Run sets at its start and after each change. Each
 // caller gets its own.
@@ -299,7 +300,7 @@ func (w *Watcher) keyIndexes(ctx context.Context) (map[string]uint64, error) {
 func (w *Watcher) restored(ctx context.Context, index uint64) bool {
 	w.mu.Lock()
 	a, highest := w.answers, w.highest
-	read := max(latest(a.members), latest(a.holds), latest(a.grants), latest(a.queues), latest(a.reports), latest(a.stages))
+	read := max(latest(a.members), latest(a.holds), latest(a.grants), latest(a.queues), latest(a.reports), latest(a.stages), latest(a.runs))
 	for _, i := range w.last.Indexes {
 		read = max(read, i)
 	}
@@ -395,7 +396,8 @@ func (w *Watcher) read(ctx context.Context) (State, error) {
 func (w *Watcher) readAll(ctx context.Context) error {
 	c := w.cluster.Consistent()
 	w.last, w.changed = State{}, nil
-	w.hosts, w.reports, w.stages, w.catalog = newKeyTree(c, PrefixHosts), newKeyTree(c, PrefixReports), newKeyTree(c, PrefixStages), &catalogChanges{cluster: c}
+	w.hosts, w.reports, w.catalog = newKeyTree(c, PrefixHosts), newKeyTree(c, PrefixReports), &catalogChanges{cluster: c}
+	w.stages, w.runs = newKeyTree(c, PrefixStages), newKeyTree(c, PrefixActiveRuns)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) { w.answers.documents, err = c.get(watched, "").Commit(ctx); return err })
 	g.Go(func() (err error) {
@@ -408,14 +410,20 @@ func (w *Watcher) readAll(ctx context.Context) error {
 		w.answers.reports = c.reports.Decode(all.pairs)
 		return err
 	})
-	g.Go(func() error {
-		if !w.followsStages() {
-			return nil
+	for _, texts := range []struct {
+		prefix string
+		tree   *keyTree
+		all    *map[string]kv.Leaf[string]
+	}{{PrefixStages, w.stages, &w.answers.stages}, {PrefixRuns, w.runs, &w.answers.runs}} {
+		if !w.follows(texts.prefix) {
+			continue
 		}
-		all, err := w.stages.readAll(ctx, 0)
-		w.answers.stages = kv.NewTextTree(c.store, PrefixStages).Decode(all.pairs)
-		return err
-	})
+		g.Go(func() error {
+			all, err := texts.tree.readAll(ctx, 0)
+			*texts.all = kv.NewTextTree(c.store, texts.tree.prefix).Decode(all.pairs)
+			return err
+		})
+	}
 	g.Go(func() (err error) { w.answers.catalog, _, _, err = w.catalog.read(ctx); return err })
 	return g.Wait()
 }
@@ -425,21 +433,24 @@ func (w *Watcher) readAll(ctx context.Context) error {
 func (w *Watcher) update(ctx context.Context) (backwards bool, err error) {
 	c := w.cluster
 	var documents answers
-	var hosts, reports, stages changedKeys
+	var hosts, reports, stages, runs changedKeys
 	var nodes map[string]catalogHost
 	var seen map[string]bool
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) { documents.documents, err = c.get(watched, "").Commit(ctx); return err })
 	g.Go(func() (err error) { hosts, err = w.hosts.changed(ctx); return err })
 	g.Go(func() (err error) { reports, err = w.reports.changed(ctx); return err })
-	if w.followsStages() {
+	if w.follows(PrefixStages) {
 		g.Go(func() (err error) { stages, err = w.stages.changed(ctx); return err })
+	}
+	if w.follows(PrefixRuns) {
+		g.Go(func() (err error) { runs, err = w.runs.changed(ctx); return err })
 	}
 	g.Go(func() (err error) { nodes, seen, backwards, err = w.catalog.read(ctx); return err })
 	if err := g.Wait(); err != nil {
 		return false, err
 	}
-	if hosts.backwards || reports.backwards || stages.backwards || backwards {
+	if hosts.backwards || reports.backwards || stages.backwards || runs.backwards || backwards {
 		return true, nil
 	}
 	w.answers.documents, w.answers.catalog = documents.documents, nodes
@@ -449,8 +460,9 @@ func (w *Watcher) update(ctx context.Context) (backwards bool, err error) {
 	update(w.answers.grants, text.Ending(EndGrant), fresh.grants, hosts.gone)
 	update(w.answers.queues, text.Ending(EndQueue), fresh.queues, hosts.gone)
 	update(w.answers.reports, c.reports, c.reports.Decode(reports.pairs), reports.gone)
-	tree := kv.NewTextTree(c.store, PrefixStages)
+	tree, marks := kv.NewTextTree(c.store, PrefixStages), kv.NewTextTree(c.store, PrefixActiveRuns)
 	update(w.answers.stages, tree, tree.Decode(stages.pairs), stages.gone)
+	update(w.answers.runs, marks, marks.Decode(runs.pairs), runs.gone)
 	if w.changed = seen; seen != nil {
 		hosts.names(c, seen)
 		reports.names(c, seen)

@@ -14,6 +14,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
 )
 
@@ -41,12 +42,29 @@ func TestWatcher(t *testing.T) {
 		put("host/"+name(i)+"/member", `{"format":1,"zone":"a"}`)
 		put("nodes/"+name(i), `{"format":1,"version":"v1"}`)
 	}
-	w := c.NewWatcher()
+	w := c.NewWatcher(cluster.PrefixRuns, cluster.PrefixStages)
+	marks := kv.NewTextTree(c.Store().Consistent(), cluster.PrefixActiveRuns)
 	same := func(what string) {
 		t.Helper()
 		got, err := w.State(t.Context())
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
+		}
+		runs, err := marks.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for id, leaf := range runs {
+			if !reflect.DeepEqual(got.ActiveRuns[id], leaf.Entry) {
+				t.Errorf("%s: run %s is %+v, want %+v", what, id, got.ActiveRuns[id], leaf.Entry)
+			}
+		}
+		stages, err := c.Consistent().StageDocuments(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got.ActiveRuns) != len(runs) || !reflect.DeepEqual(got.Stages, stages) {
+			t.Errorf("%s: %d runs, stages %v, want %d, %v", what, len(got.ActiveRuns), got.Stages, len(runs), stages)
 		}
 		want, err := c.Consistent().Load(t.Context(), cluster.NeedState)
 		if err != nil {
@@ -70,7 +88,7 @@ func TestWatcher(t *testing.T) {
 	for i := range 60 {
 		node := name(random.IntN(nodes + 5))
 		var what string
-		switch random.IntN(9) {
+		switch random.IntN(12) {
 		case 0:
 			what = "another version of " + node
 			put("nodes/"+node, fmt.Sprintf(`{"format":1,"version":"v%d"}`, i))
@@ -95,6 +113,16 @@ func TestWatcher(t *testing.T) {
 			what = "the desired version"
 			put("current_version", fmt.Sprintf("v%d\n", i))
 		case 7:
+			what = "a run in progress"
+			put(fmt.Sprintf("runs/.active/r%d", i%4), fmt.Sprint(i))
+		case 8:
+			what = "the end of a run, and documents of a run"
+			drop(fmt.Sprintf("runs/.active/r%d", random.IntN(4)))
+			put(fmt.Sprintf("runs/r%d/spec", i%4), fmt.Sprint(i))
+		case 9:
+			what = "documents of a stage"
+			put([]string{"stages/edge/turns", "stages/edge/stops", "stages/web/turns"}[i%3], fmt.Sprint(i))
+		case 10:
 			what = "the catalog"
 			addNode(t, s, node, []string{"passing", "critical"}[i%2], "passing")
 		default:
@@ -104,7 +132,9 @@ func TestWatcher(t *testing.T) {
 		same(fmt.Sprintf("change %d: %s", i, what))
 	}
 	drop("nodes/")
-	same("no reports at all")
+	drop("runs/")
+	drop("stages/")
+	same("no reports, runs and stages at all")
 }
 
 // TestWatcherSeesChecksReturn: a state that was read while a check failed for a moment is

@@ -25,7 +25,9 @@ type Config struct {
 	VersionFile string `hcl:"version_file,optional"` // default <StateDir>/version
 	OnStop      string `hcl:"on_stop,optional"`      // "keep" (default), "deregister", "maintenance"
 	LogLevel    string `hcl:"log_level,optional"`    // default "info"
-	LogJSON     bool   `hcl:"log_json,optional"`
+	// RebootCommand reboots the host; default: systemctl reboot.
+	RebootCommand []string `hcl:"reboot_command,optional"`
+	LogJSON       bool     `hcl:"log_json,optional"`
 
 	DefaultVersionFile bool // VersionFile is the default
 
@@ -222,6 +224,7 @@ type Template struct {
 	Together     string `hcl:"together,optional"`
 	Slot         string `hcl:"slot,optional"`
 	MaxParallel  int    `hcl:"max_parallel,optional"` // holders of Slot in the cluster; 0: no limit, -1: the slot's present limit
+	Report       bool   `hcl:"report,optional"`       // the content of the file, as a digest, is in the host's report
 	Stage        *Stage // nil: hosts do not wait for turns
 	Requires     []Requires
 	Pos          string
@@ -341,6 +344,8 @@ type Workflow struct {
 	AllowParams []string `hcl:"allow_params,optional"` // params that a run may pass; default: none
 	// Disturbs: a run of it takes the host out of service.
 	Disturbs bool `hcl:"disturbs,optional"`
+	// Reboots: its tasks may have the host rebooted. Then it disturbs, too.
+	Reboots bool `hcl:"reboots,optional"`
 }
 
 // Limits of a task's Timeout.

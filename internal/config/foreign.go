@@ -101,7 +101,7 @@ var absent = sync.OnceValue(func() map[string]map[string]string {
 			"k8s_service_account_token":      noLogin,
 			"k8s_service_account_token_path": noLogin,
 			"k8s_service_mount_path":         noLogin,
-			"lease_renewal_threshold":        "A lease that cannot be renewed is used for nine tenths of its time.",
+			"lease_renewal_threshold":        "A lease that cannot be renewed, and a certificate, is used for 60 % of its time.",
 			"renew_token":                    noLogin,
 			"retry":                          noRetry,
 			"transport":                      noTransport,

@@ -83,15 +83,16 @@ const (
 // base returns the defaults that do not depend on other settings.
 func base() Config {
 	return Config{
-		Cluster:      defaultCluster,
-		Prefix:       defaultPrefix,
-		StateDir:     defaultStateDir,
-		OnStop:       "keep",
-		LogLevel:     "info",
-		HTTP:         HTTP{Addr: defaultHTTPAddr},
-		Consul:       Consul{Address: defaultConsulAddr, MaxConnections: defaultConnections},
-		DNS:          DNS{Addr: defaultDNSAddr},
-		TemplateOpts: TemplateOptions{RenderTimeout: defaultRenderTime, StaleAfter: defaultStaleAfter, MaxOutput: defaultMaxOutput, MaxData: defaultMaxData},
+		Cluster:       defaultCluster,
+		Prefix:        defaultPrefix,
+		StateDir:      defaultStateDir,
+		OnStop:        "keep",
+		LogLevel:      "info",
+		RebootCommand: []string{"systemctl", "reboot"},
+		HTTP:          HTTP{Addr: defaultHTTPAddr},
+		Consul:        Consul{Address: defaultConsulAddr, MaxConnections: defaultConnections},
+		DNS:           DNS{Addr: defaultDNSAddr},
+		TemplateOpts:  TemplateOptions{RenderTimeout: defaultRenderTime, StaleAfter: defaultStaleAfter, MaxOutput: defaultMaxOutput, MaxData: defaultMaxData},
 	}
 }
 
@@ -141,6 +142,10 @@ func (d *decoder) read(paths []string) hcl.Body {
 	return hcl.MergeBodies(bodies)
 }
 
+// FixtureSuffix ends the names of files that test templates. In a directory of configuration
+// files they are passed over.
+const FixtureSuffix = ".test.hcl"
+
 // expand returns the configuration files of a path.
 func expand(path string) ([]string, error) {
 	info, err := os.Stat(path)
@@ -158,7 +163,7 @@ func expand(path string) ([]string, error) {
 	for _, e := range entries {
 		name := e.Name()
 		ext := filepath.Ext(name)
-		if strings.HasPrefix(name, ".") || (ext != ".hcl" && ext != ".json") {
+		if strings.HasPrefix(name, ".") || strings.HasSuffix(name, FixtureSuffix) || (ext != ".hcl" && ext != ".json") {
 			continue
 		}
 		full := filepath.Join(path, name)
@@ -206,8 +211,23 @@ func (d *decoder) parse(name string, src []byte) *hcl.File {
 	if diags.HasErrors() || f == nil {
 		return nil
 	}
+	if isJSON {
+		f.Body = d.withoutSchema(f.Body)
+	}
 	d.files[name] = f
 	return f
+}
+
+// withoutSchema returns the body of a JSON file without the property by which editors find its schema.
+func (d *decoder) withoutSchema(body hcl.Body) hcl.Body {
+	content, rest, diags := body.PartialContent(&hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "$schema"}}})
+	d.diags = append(d.diags, diags...)
+	if a := content.Attributes["$schema"]; a != nil {
+		if v, ok := d.expect(a.Expr, a.Name, kindString); ok && strings.Contains(v.AsString(), "json-schema.org/") {
+			d.errorf(a.Range, "Not a configuration", "This file is a JSON Schema: keep it outside of the directories that hold configuration.")
+		}
+	}
+	return rest
 }
 
 var errTooDeep = errors.New("nested too deep")

@@ -13,6 +13,7 @@ import (
 type Block struct {
 	Name     string    // "template"; empty: the top
 	Label    string    // the meaning of the label; empty: the block has none
+	Labels   []string  // the possible ones; none: any
 	In       []string  // the blocks that it may stand in; "" is the top
 	Once     bool      // it may stand there once
 	Doc      string    // what it is for
@@ -60,7 +61,7 @@ func (l *listing) begin(name string, t blockType, outer string) {
 	at := slices.IndexFunc(l.blocks, func(b Block) bool { return b.Name == name })
 	if at < 0 {
 		at = len(l.blocks)
-		l.blocks = append(l.blocks, Block{Name: name, Label: t.label, Once: t.once, Doc: blockDocs()[name]})
+		l.blocks = append(l.blocks, Block{Name: name, Label: t.label, Labels: t.words, Once: t.once, Doc: blockDocs()[name]})
 	}
 	if name != "" {
 		l.blocks[at].In = append(l.blocks[at].In, outer)

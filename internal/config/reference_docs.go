@@ -55,14 +55,15 @@ var blockDocs = sync.OnceValue(func() map[string]string {
 
 var settingDocs = sync.OnceValue(func() map[string]settingDoc {
 	return map[string]settingDoc{
-		"cluster":      {standard: `"default"`, example: `"prod"`, doc: "The cluster of this host. Empty: keys have no segment for it."},
-		"log_json":     {standard: `false`, example: `true`, doc: "Write logs as JSON, one object per line."},
-		"log_level":    {standard: `"info"`, example: `"debug"`, doc: "`trace`, `debug`, `info`, `warn`, `error` or `off`."},
-		"node":         {standard: "the name of the Consul agent's node", example: `"web-1"`, doc: "The name of this host in the catalog and the cluster."},
-		"on_stop":      {standard: `"keep"`, example: `"deregister"`, doc: "What happens to services when the agent stops: `keep`, `deregister` or `maintenance`."},
-		"prefix":       {standard: `"jorc"`, example: `"sites/jorc"`, doc: "The prefix of all keys in Consul's KV. Empty: keys begin with the cluster."},
-		"state_dir":    {standard: `"/var/lib/jorc"`, example: `"/srv/jorc"`, doc: "The directory of the agent's state, jobs and logs."},
-		"version_file": {standard: "`version` in `state_dir`", example: `"/etc/current_version"`, doc: "The file that holds the version that runs on this host."},
+		"cluster":        {standard: `"default"`, example: `"prod"`, doc: "The cluster of this host. Empty: keys have no segment for it."},
+		"log_json":       {standard: `false`, example: `true`, doc: "Write logs as JSON, one object per line."},
+		"log_level":      {standard: `"info"`, example: `"debug"`, doc: "`trace`, `debug`, `info`, `warn`, `error` or `off`."},
+		"node":           {standard: "the name of the Consul agent's node", example: `"web-1"`, doc: "The name of this host in the catalog and the cluster."},
+		"on_stop":        {standard: `"keep"`, example: `"deregister"`, doc: "What happens to services when the agent stops: `keep`, `deregister` or `maintenance`."},
+		"prefix":         {standard: `"jorc"`, example: `"sites/jorc"`, doc: "The prefix of all keys in Consul's KV. Empty: keys begin with the cluster."},
+		"reboot_command": {standard: `["systemctl", "reboot"]`, example: `["/sbin/reboot"]`, doc: "The program, with arguments, that reboots the host for a workflow with `reboots`."},
+		"state_dir":      {standard: `"/var/lib/jorc"`, example: `"/srv/jorc"`, doc: "The directory of the agent's state, jobs and logs."},
+		"version_file":   {standard: "`version` in `state_dir`", example: `"/etc/current_version"`, doc: "The file that holds the version that runs on this host."},
 
 		"consul.address":         {standard: `"127.0.0.1:8500"`, example: `"https://127.0.0.1:8501"`, doc: "`host:port`, `http://`, `https://` or `unix://`."},
 		"consul.auth_file":       {example: `"/etc/jorc/consul.auth"`, doc: "A file that holds `USER:PASSWORD`, for HTTP basic authentication of a proxy before Consul. A change of it is used at once."},
@@ -193,6 +194,7 @@ var settingDocs = sync.OnceValue(func() map[string]settingDoc {
 		"stage.node_deadline": {kind: typeDuration, standard: "`min_healthy` and 30s", example: `"2m"`, doc: "If the checks have not passed for `min_healthy` by then, the change counts as failed."},
 		"stage.on_unhealthy":  {standard: `"restore"`, example: `"stop"`, doc: "What happens on a host whose checks do not pass: with `restore` its old files return and are reloaded, with `stop` the new ones stay for inspection. Either way no other host takes the change."},
 		"stage.services":      {standard: "all checks", example: `["web"]`, doc: "Only the checks of these services' instances on this host, and of the host itself, have to pass. Each must have an instance here."},
+		"stage.window":        {standard: `always`, example: `"Mon-Fri 22:00-06:00 Europe/Berlin"`, doc: "Hosts take new content only then; several windows are separated by semicolons."},
 		"stage.zone_by_zone":  {standard: `false`, example: `true`, doc: "One zone is finished before the next begins."},
 
 		"template.allow_empty":          {standard: `false`, example: `true`, doc: "Switches `empty_after` off."},
@@ -214,6 +216,7 @@ var settingDocs = sync.OnceValue(func() map[string]settingDoc {
 		"template.perms":                {standard: "the existing file's, else 0644", example: `"0640"`, doc: "The permissions of the file, octal."},
 		"template.reload":               {kind: typeCommand, example: `["systemctl", "reload", "nginx"]`, doc: "Runs after the file was replaced. If it fails, the old file returns."},
 		"template.reload_timeout":       {kind: typeDuration, standard: `"30s"`, example: `"1m"`, doc: "The longest time of `reload`."},
+		"template.report":               {standard: "`true` with a stage, else `false`", example: `true`, doc: "The host reports a digest of the file's content, which `jorc cluster files` shows."},
 		"template.right_delim":          {standard: `"}}"`, example: `">>"`, doc: "The right delimiter of actions."},
 		"template.sandbox_path":         {example: `"/etc/jorc/templates"`, doc: "The function `file` reads below this directory only."},
 		"template.shrink_after":         {kind: typeDuration, standard: `"5m"`, example: `"1m"`, doc: "A loss greater than `max_shrink` appears after this time; `\"0\"`: never."},
@@ -230,7 +233,7 @@ var settingDocs = sync.OnceValue(func() map[string]settingDoc {
 		"template_options.render_timeout":  {kind: typeDuration, standard: `"10s"`, example: `"20s"`, doc: "The longest time of one execution."},
 		"template_options.stale_after":     {kind: typeDuration, standard: `"5m"`, example: `"15m"`, doc: "A template whose data cannot be read for longer is `stale`; at once where its token may not read them."},
 
-		"trigger.event":    {example: `"agent_down"`, doc: "A kind of event ([events](events.md))."},
+		"trigger.event":    {example: `"agent_down"`, doc: "A kind of event ([events](../orchestrator.md#events))."},
 		"trigger.key":      {example: `"app/config"`, doc: "A key in Consul's KV."},
 		"trigger.missed":   {standard: `"skip"`, example: `"run-once"`, doc: "Due times that passed while nothing could start: `\"skip\"` leaves them out, `\"run-once\"` runs the workflow once for all of them."},
 		"trigger.prefix":   {example: `"app/"`, doc: "All keys with this prefix."},
@@ -246,6 +249,7 @@ var settingDocs = sync.OnceValue(func() map[string]settingDoc {
 		"vault.token":      {kind: "refused", doc: "A token must not stand in the configuration: use `token_file` or `VAULT_TOKEN`."},
 		"vault.token_file": {example: `"/etc/jorc/vault-token"`, doc: "A file that holds the token. A new token in it is used at once."},
 
+		"workflow.reboots":      {standard: "false", example: "true", doc: "Its tasks may have the host [rebooted](../workflows.md#reboots) (exit code 194). A run of it takes the host out of service."},
 		"workflow.disturbs":     {standard: "false", example: "true", doc: "A [run](../runs.md#runs-that-disturb) of it takes the host out of service."},
 		"workflow.allow_params": {standard: "none", example: `["unit"]`, doc: "The params that a [run](../runs.md#ad-hoc-commands) may pass. A run with any other param fails on this host before its first task."},
 

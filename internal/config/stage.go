@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -33,7 +34,8 @@ type Stage struct {
 	GateSamples  int    `hcl:"gate_samples,optional"` // how many times in a row it must pass
 	GateInterval time.Duration
 	GateTimeout  time.Duration
-	ApproveEach  bool `hcl:"approve_each,optional"`
+	ApproveEach  bool   `hcl:"approve_each,optional"`
+	Window       string `hcl:"window,optional"` // as pace.ParseWindows reads it; empty: always
 	Pos          string
 }
 
@@ -81,6 +83,10 @@ func (d *decoder) stage(t *Template) blockType {
 		args.names("services", s.Services, text.CheckSegment)
 		args.between(1, mostGateSamples, "gate_samples")
 		args.valid("gate", checkGate(s.Gate))
+		if args.has("window") {
+			_, err := pace.ParseWindows(s.Window)
+			args.valid("window", err)
+		}
 		for _, name := range []string{"gate_samples", "gate_interval", "gate_timeout"} {
 			if s.Gate == "" && args.has(name) {
 				args.valid(name, errors.New("needs \"gate\", the workflow that is asked"))

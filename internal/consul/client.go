@@ -311,12 +311,16 @@ func (c *Client) Stats() Stats {
 
 // record updates the statistics and the breaker with the result of a request. A
 // refusal counts as an answer. An HTTP error of one request, for example on an
-// unreachable datacenter, does not count as an outage.
+// unreachable datacenter, does not count as an outage; nor does a request that took too long
+// while Consul answered others: it is slow.
 func (c *Client) record(err error) {
 	if errors.Is(err, ErrUnreachable) || errors.Is(err, ErrOutcomeUnknown) {
 		c.failures.Add(1)
 		if !outage(err) {
 			c.breaker.reset()
+			return
+		}
+		if timedOut(err) && time.Since(timeOf(c.lastAnswer.Load())) < requestTimeout {
 			return
 		}
 		c.unreachable.CompareAndSwap(0, time.Now().UnixNano())

@@ -18,12 +18,15 @@ const (
 )
 
 // breaker is a circuit breaker for the watches: while Consul does not answer,
-// one watch at a time sends a probe, and the others wait for its result.
+// one watch at a time sends a probe, and the others wait for its result. A probe that takes
+// longer than lastProbe is waited for no longer: another watch sends the next one, because Consul
+// may be slow to answer the first watch alone.
 type breaker struct {
 	mu      sync.Mutex
 	tripped bool
-	trips   uint64 // how often it tripped
-	probing bool
+	trips   uint64    // how often it tripped
+	probing int       // how many probes are running
+	began   time.Time // the last of them
 	backoff *concurrency.Backoff
 	next    time.Time     // when the next probe may be sent
 	changed chan struct{} // closed when any of the above changes
@@ -79,16 +82,16 @@ func (b *breaker) enter(ctx context.Context) (leave func(), err error) {
 			}
 			return func() {}, err
 		}
-		now := time.Now()
-		if !b.probing && !now.Before(b.next) {
-			b.probing = true
+		now, next := time.Now(), b.next
+		if b.probing > 0 {
+			next = b.began.Add(lastProbe)
+		}
+		if !now.Before(next) {
+			b.probing, b.began = b.probing+1, now
 			b.mu.Unlock()
 			return b.probed, nil
 		}
-		changed, pause := b.changed, max(b.next.Sub(now), time.Millisecond)
-		if b.probing {
-			pause = time.Hour
-		}
+		changed, pause := b.changed, max(next.Sub(now), time.Millisecond)
 		b.mu.Unlock()
 		waited = true
 		if err := concurrency.SleepUnless(ctx, changed, pause); err != nil {
@@ -102,7 +105,7 @@ func (b *breaker) enter(ctx context.Context) (leave func(), err error) {
 func (b *breaker) probed() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.probing = false
+	b.probing--
 	if b.tripped {
 		b.next = time.Now().Add(b.backoff.Next())
 	}

@@ -13,8 +13,13 @@ import (
 	"github.com/hashicorp/consul/api"
 )
 
-// requestTimeout ends a request that does not block.
-const requestTimeout = 10 * time.Second
+// requestTimeout ends a request that does not block. A watch gives its next query more time
+// if Consul does not answer but is there, up to mostPatience: a busy Consul continues a
+// query that was given up, so that a query asked again makes it busier.
+const (
+	requestTimeout = 10 * time.Second
+	mostPatience   = 2 * time.Minute
+)
 
 // Query holds the options of a read. The zero value reads the current state of
 // the client's own datacenter with Consul's default consistency.
@@ -56,6 +61,9 @@ type Meta struct {
 // answered (it waits at most Wait + Wait/16).
 func (q Query) options(ctx context.Context) (*api.QueryOptions, context.CancelFunc) {
 	timeout := requestTimeout
+	if patience, ok := ctx.Value(patienceKey{}).(time.Duration); ok {
+		timeout = patience
+	}
 	if q.blocking() {
 		timeout += q.Wait + q.Wait/16
 	}
@@ -71,6 +79,10 @@ func (q Query) options(ctx context.Context) (*api.QueryOptions, context.CancelFu
 	}
 	return o.WithContext(ctx), cancel
 }
+
+// patienceKey is the key of a watch's patience in the context of its requests: how long an answer may
+// take beyond a query's wait.
+type patienceKey struct{}
 
 // maxBytesKey is the key of Query.MaxBytes in a request's context.
 type maxBytesKey struct{}
@@ -109,7 +121,7 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 func (q Query) blocking() bool { return q.Index > 0 || q.Hash != "" }
 
 var (
-	errStuck     = errors.New("no answer within the query's wait and 10s")
+	errStuck     = errors.New("no answer in time")
 	errNoSession = errors.New("the session has ended")
 )
 

@@ -289,8 +289,10 @@ func (c *Client) CreateToken(ctx context.Context, description string, ttl time.D
 
 // TokenName identifies an ACL token without its secret.
 type TokenName struct {
-	AccessorID  string
-	Description string
+	AccessorID     string
+	Description    string
+	CreateTime     time.Time
+	ExpirationTime time.Time // zero: it does not expire
 }
 
 // OwnToken returns which token the client uses.

@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -75,8 +76,10 @@ type watch[T any] struct {
 	lower     bool          // an answer had a lower index, and is to be confirmed
 	trips     uint64        // the breaker's count at the last query
 
+	patience  time.Duration // of the next query; zero: the usual one
 	content   uint64        // of the last answer
 	took      time.Duration // duration of the last query
+	blocked   bool          // the last query could block
 	waited    bool          // the last query blocked until its wait ended
 	early     bool          // the last query blocked and ended before its wait
 	doubt     bool          // the last answer was early and unchanged
@@ -105,11 +108,17 @@ func (w *watch[T]) poll(ctx context.Context) (u Update[T], ok bool) {
 	case errors.Is(err, context.Canceled): // another loop needed its place
 		return u, false
 	case err != nil:
+		if errors.Is(err, errStuck) {
+			w.patience = min(2*cmp.Or(w.patience, requestTimeout), mostPatience)
+		}
 		w.index, w.hash, w.content = 0, "", 0
 		w.pause = w.nextPause(err)
 		return Update[T]{Err: err}, true
 	}
 	w.failed, w.pause = false, 0
+	if !w.blocked && w.took < requestTimeout/2 {
+		w.patience = 0
+	}
 	w.retry.Reset()
 	if meta.Hash != "" {
 		ok = meta.Hash != w.hash
@@ -147,6 +156,10 @@ func (w *watch[T]) ask(ctx context.Context) (value T, meta Meta, err error) {
 	q := w.query
 	q.Index, q.Hash = w.index, w.hash
 	q.Consistent = q.Consistent || !q.blocking()
+	w.blocked = q.blocking()
+	if w.patience > 0 {
+		ctx = context.WithValue(ctx, patienceKey{}, w.patience)
+	}
 	begin := time.Now()
 	defer func() {
 		w.took = time.Since(begin)

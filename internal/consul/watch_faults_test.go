@@ -97,6 +97,97 @@ func TestOneBadEndpointDoesNotStopTheOthers(t *testing.T) {
 	}
 }
 
+// TestSlowAnswers: Consul answers for one key later than a request usually may take. The watch of that
+// key gives it more time and gets the answer. The others are not delayed, and Consul does not
+// count as unreachable.
+func TestSlowAnswers(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	p := s.Proxy()
+	c := p.Client()
+	p.Do(on(consultest.Fault{Slow: 12 * time.Second}, "slow"))
+	direct := s.Client()
+	put(t, direct, "slow", "v")
+	slow, fast := watchKey(t, c, "slow"), watchKey(t, c, "fast")
+	ended := make(chan struct{})
+	var changes, looks errgroup.Group
+	changes.Go(func() error { // other requests that Consul answers
+		for i := 0; ; i++ {
+			select {
+			case <-ended:
+				return nil
+			case <-time.After(50 * time.Millisecond):
+			}
+			if err := direct.KVPut(t.Context(), &consul.KVPair{Key: "fast", Value: []byte(fmt.Sprint(i))}); err != nil {
+				return err
+			}
+			until(t, fast, has(fmt.Sprint(i)))
+		}
+	})
+	looks.Go(func() error {
+		for {
+			select {
+			case <-ended:
+				return nil
+			case <-time.After(time.Millisecond): // shorter than the pause between two answers
+			}
+			if since := c.Stats().UnreachableSince; !since.IsZero() {
+				return fmt.Errorf("Consul counts as unreachable since %v although one answer is slow", since)
+			}
+		}
+	})
+	until(t, slow, failed)
+	until(t, slow, has("v"))
+	close(ended)
+	if err := errors.Join(changes.Wait(), looks.Wait()); err != nil {
+		t.Error(err)
+	}
+	if c.Stats().Failures == 0 {
+		t.Error("no answer was slow")
+	}
+}
+
+// TestSlowProbe: a probe without an answer does not keep others from probing.
+func TestSlowProbe(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	p := s.Proxy()
+	c := p.Client()
+	var away, hung, beside atomic.Bool
+	var probe context.Context // of the slow watch's request
+	away.Store(true)
+	p.Do(func(r *http.Request) consultest.Fault { // one request after the other
+		if strings.HasSuffix(r.URL.Path, "/fast") && probe != nil && probe.Err() == nil {
+			beside.Store(true)
+		}
+		switch {
+		case away.Load():
+			return consultest.Fault{Status: http.StatusInternalServerError, Text: "No cluster leader"}
+		case strings.HasSuffix(r.URL.Path, "/slow"):
+			if probe == nil {
+				probe = r.Context()
+			}
+			hung.Store(true)
+			return consultest.Fault{Hang: true}
+		}
+		return consultest.Fault{}
+	})
+	slow := latest(watchKey(t, c, "slow"))
+	until(t, slow, failed)
+	away.Store(false)
+	consultest.Eventually(t, "the slow watch to probe", func(context.Context) error {
+		if !hung.Load() {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	fast := latest(watchKey(t, c, "fast"))
+	until(t, fast, func(u consul.Update[*consul.KVPair]) bool { return u.Err == nil })
+	if !beside.Load() {
+		t.Error("the other watch waited for the end of the slow probe")
+	}
+}
+
 func TestFewRequestsToADeadConsul(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -32,6 +32,22 @@ func StrictNames(r *http.Request) Fault {
 	if !ok || strictNames.MatchString(key) {
 		return Fault{}
 	}
+	return refusal()
+}
+
+// RefuseName returns the faults of a proxy that refuses the name of one key, which each version
+// of Consul takes.
+func RefuseName(key string) func(*http.Request) Fault {
+	return func(r *http.Request) Fault {
+		if r.URL.Path != "/v1/kv/"+key {
+			return Fault{}
+		}
+		return refusal()
+	}
+}
+
+// refusal is the answer of Consul 1.21 to a name that it refuses.
+func refusal() Fault {
 	return Fault{Status: http.StatusInternalServerError, Text: `invalid key name, keys should respect the "` + strictNames.String() + `" format`}
 }
 

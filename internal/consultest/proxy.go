@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
@@ -21,10 +22,11 @@ import (
 
 // Fault is what a Proxy does to one request; the zero value is nothing.
 type Fault struct {
-	Status int    // above zero: answer with this status instead of asking Consul
-	Text   string // of that answer
-	Cut    int    // above zero: end the connection after so many bytes of the answer
-	Hang   bool   // do not answer until the client gives up
+	Status int           // above zero: answer with this status instead of asking Consul
+	Text   string        // of that answer
+	Cut    int           // above zero: end the connection after so many bytes of the answer
+	Hang   bool          // do not answer until the client gives up
+	Slow   time.Duration // how much later than otherwise the answer comes
 }
 
 // Proxy stands between a client and a server that serves plain HTTP, and does
@@ -163,6 +165,13 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, forward http.Handl
 		f = p.faults(r)
 	}
 	p.mu.Unlock()
+	if f.Slow > 0 {
+		select {
+		case <-time.After(f.Slow):
+		case <-r.Context().Done(): // a Consul would continue, but nothing reads what it answers
+			panic(http.ErrAbortHandler)
+		}
+	}
 	switch {
 	case f.Hang:
 		<-r.Context().Done()

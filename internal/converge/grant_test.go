@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -15,11 +16,11 @@ func TestReportWithGrant(t *testing.T) {
 	now := time.Now()
 	record := grantRecord{ID: "1.1.a", Version: "v2", Since: now, Begun: true}
 	accepted := rollout.Permit{
-		Stored: rollout.Stored{Desired: "v2", Exists: true, Document: rollout.Document{Version: "v2", Phase: rollout.Batch}},
+		Stored: rollout.Stored{Desired: "v2", Exists: true, Document: rollout.Document{Version: "v2", Progress: pace.Progress{Phase: pace.Batch}}},
 		Report: cluster.Report{Grant: record.answer(cluster.GrantAnswer{})},
 	}
 	slow := accepted
-	slow.Document.Policy.MinHealthy = rollout.Duration(time.Minute)
+	slow.Document.Policy.MinHealthy = pace.Duration(time.Minute)
 	for name, tt := range map[string]struct {
 		change func(*grantFacts)
 		want   grantAction

@@ -16,6 +16,7 @@ import (
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -375,7 +376,7 @@ func (g *Grantee) facts() (f grantFacts, enter, report, leave *request, read boo
 // an offer, so that nothing has to be read to know that.
 func (g *Grantee) waitsForOffer(f grantFacts) bool {
 	d, grant := g.noticed.Document.Value, g.noticed.Grant.Value
-	paced := g.noticed.Document.Exists && d.Version == f.enter && d.Paced() && d.Stopped == nil && d.Phase != rollout.Aborted
+	paced := g.noticed.Document.Exists && d.Version == f.enter && d.Paced() && d.Stopped == nil && d.Phase != pace.Aborted
 	offered := grant.State == rollout.Offered && grant.Version == f.enter
 	declined := grant.ID != "" && grant.ID == g.permit.Report.Grant.Declined
 	return paced && g.known && !offered && !declined && !g.verify && g.read && f.enter != "" && f.leave == "" && f.report == "" && f.record.ID == "" && f.record.Intent == nil

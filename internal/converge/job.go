@@ -67,7 +67,7 @@ func (c *Converger) startJob(ctx context.Context, id, name string) {
 			end()
 			defer begin()
 			c.input(func(in *inputs) { in.job.wait = &w })
-			if c.once && w.Err == nil && w.Result.State == workflow.Held {
+			if c.once && w.Err == nil && (w.Result.State == workflow.Held || w.Result.State == workflow.Reboot) {
 				<-ctx.Done() // a single pass ends here
 			}
 			err := w.Until(ctx)
@@ -79,7 +79,7 @@ func (c *Converger) startJob(ctx context.Context, id, name string) {
 		defer close(t.done)
 		begin()
 		defer end()
-		res, err := c.o.Runner.Drive(ctx, workflow.Job{ID: id, Workflow: name, Version: a.Version, Origin: Origin, Done: a.Done}, hooks)
+		res, err := c.o.Runner.Drive(ctx, workflow.Job{ID: id, Workflow: name, Version: a.Version, Origin: Origin, Done: a.Done, Out: a.Stage == stageStatic}, hooks)
 		if ctx.Err() == nil {
 			c.input(func(in *inputs) { in.job = jobStatus{id: id, ended: true, result: res, err: err} })
 		}

@@ -68,7 +68,7 @@ func newHostOn(t testing.TB, client *consul.Client, name, node, dir string) *hos
 	h.ledger = cluster.New(client, "jorc", name)
 	h.hold, h.checks = newSource(Hold{}), newSource(Health{})
 	h.flows = []config.Workflow{
-		{Name: "static", Tasks: []config.Task{sh("one", ""), sh("two", "")}},
+		{Name: "static", Reboots: true, Tasks: []config.Task{sh("one", ""), sh("two", "")}},
 		{Name: "validation", Tasks: []config.Task{sh("check", "[ ! -e $DIR/broken ]")}},
 	}
 	h.options.Static = config.Static{Workflow: "static", Validation: "validation"}

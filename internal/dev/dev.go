@@ -1,6 +1,5 @@
-// Package dev runs jorc for a trial: a temporary Consul server and an agent in this
-// process, on free ports of this machine, with a small example. It removes
-// everything at the end.
+// Package dev runs jorc for a trial: a temporary Consul server with an agent in this
+// process and a small example, or with a fleet of hosts. It removes everything at the end.
 package dev
 
 import (
@@ -66,26 +65,32 @@ func (p Places) UI() string { return "http://" + p.HTTPAddr + "/ui" }
 // Run runs Consul, the agent and the example until ctx ends; then it stops and
 // removes them and returns nil. It fails if one of them cannot be started or Consul
 // ends by itself.
-func Run(ctx context.Context, o Options) (err error) {
+func Run(ctx context.Context, o Options) error {
+	return withConsul(ctx, o.Consul, o.Keep, func(dir string, server *server) error {
+		s := &session{o: o, server: server, places: Places{
+			Dir: dir, Kept: o.Keep != "", PID: os.Getpid(), HTTPAddr: server.ports.httpAddr(), DNSAddr: server.ports.dnsAddr(),
+			StateDir: filepath.Join(dir, "state"), Config: o.Config, Web: []string{}, NotReady: []string{},
+		}}
+		return s.run(ctx)
+	})
+}
+
+// withConsul calls run beside a Consul server whose data are in dir, and removes both at the end.
+func withConsul(ctx context.Context, program, keep string, run func(dir string, server *server) error) (err error) {
 	if err := removeLeftovers(os.TempDir()); err != nil {
 		return fmt.Errorf("remove what a jorc dev that was killed left behind: %w", err)
 	}
-	dir, remove, err := directory(o.Keep)
+	dir, remove, err := directory(keep)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
-
-	server, err := startConsul(ctx, o.Consul, dir, o.Keep != "")
+	server, err := startConsul(ctx, program, dir, keep != "")
 	if err != nil {
 		return err
 	}
 	defer server.end()
-	s := &session{o: o, server: server, places: Places{
-		Dir: dir, Kept: o.Keep != "", PID: os.Getpid(), HTTPAddr: server.ports.httpAddr(), DNSAddr: server.ports.dnsAddr(),
-		StateDir: filepath.Join(dir, "state"), Config: o.Config, Web: []string{}, NotReady: []string{},
-	}}
-	return s.run(ctx)
+	return run(dir, server)
 }
 
 // session is the agent and the example beside the Consul server.
@@ -196,7 +201,7 @@ func directory(keep string) (dir string, remove func() error, err error) {
 	if err != nil {
 		return "", nil, fmt.Errorf("another jorc dev uses %s: %w", dir, err)
 	}
-	if err := endLeftover(dir); err != nil {
+	if err := endLeftovers(dir); err != nil {
 		return "", nil, errors.Join(err, lock.Unlock())
 	}
 	return dir, lock.Unlock, nil

@@ -56,6 +56,11 @@ func (s *session) example(ctx context.Context) (web []*instance, err error) {
 		}
 	}
 	generated := filepath.Join(conf, "web.hcl")
+	type service struct {
+		ID   string
+		Port int
+	}
+	var values struct{ Web []service }
 	before := webPorts(generated)
 	for _, id := range []string{"web-1", "web-2"} {
 		i, err := newInstance(ctx, id, before[id])
@@ -63,6 +68,7 @@ func (s *session) example(ctx context.Context) (web []*instance, err error) {
 			return web, err
 		}
 		web = append(web, i)
+		values.Web = append(values.Web, service{i.id, i.port()})
 		s.places.Web = append(s.places.Web, i.url())
 	}
 	for _, f := range []struct {
@@ -74,7 +80,7 @@ func (s *session) example(ctx context.Context) (web []*instance, err error) {
 		{"overview.ctmpl", filepath.Join(dir, "templates", "overview.ctmpl"), false},
 		{"cache.json", filepath.Join(dir, "cache.json"), false},
 	} {
-		if err := write(dir, f.name, f.to, f.always, web); err != nil {
+		if err := write(dir, f.name, f.to, f.always, values); err != nil {
 			return web, err
 		}
 	}
@@ -87,8 +93,9 @@ func (s *session) example(ctx context.Context) (web []*instance, err error) {
 	return web, os.WriteFile(filepath.Join(dir, "templates", shipped), text, 0o644)
 }
 
-// write fills in an example file; one that is there stays, unless always.
-func write(dir, name, to string, always bool, web []*instance) error {
+// write fills in an example file with values and paths below dir; one that is there stays, unless
+// always.
+func write(dir, name, to string, always bool, values any) error {
 	if _, err := os.Stat(to); err == nil && !always {
 		return nil
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -102,14 +109,6 @@ func write(dir, name, to string, always bool, web []*instance) error {
 	t, err := template.New(name).Delims("[[", "]]").Funcs(template.FuncMap{"path": path}).Parse(string(text))
 	if err != nil {
 		return err
-	}
-	type service struct {
-		ID   string
-		Port int
-	}
-	var values struct{ Web []service }
-	for _, i := range web {
-		values.Web = append(values.Web, service{i.id, i.port()})
 	}
 	var b bytes.Buffer
 	if err := t.Execute(&b, values); err != nil {

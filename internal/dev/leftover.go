@@ -15,16 +15,16 @@ import (
 )
 
 // A session that is killed cannot remove its directory. The next session does: the lock in
-// a directory shows that no process uses it, and the process ID with the start time and
-// the boot names the one Consul that was its own.
+// a directory shows that no process uses it, and process IDs with their start times and
+// the boot name the children that were its own.
 
 const (
-	lockName    = "dev.lock"
-	processName = "consul.pid"
-	dirPrefix   = "jorc-dev-"
-	newPrefix   = "jorc-dev.new-" // until it is locked
-	abandonedIn = time.Hour       // a directory that is still not locked then never will be
-	killWithin  = 10 * time.Second
+	lockName      = "dev.lock"
+	processSuffix = ".pid"
+	dirPrefix     = "jorc-dev-"
+	newPrefix     = "jorc-dev.new-" // until it is locked
+	abandonedIn   = time.Hour       // a directory that is still not locked then never will be
+	killWithin    = 10 * time.Second
 )
 
 // processID names one process of one boot.
@@ -34,24 +34,34 @@ type processID struct {
 	Boot  string `json:"boot"`
 }
 
-// saveProcess records a process in dir.
-func saveProcess(dir string, pid int) error {
-	return writeJSON(filepath.Join(dir, processName), processID{PID: pid, Start: command.StartTime(pid), Boot: durable.BootID()})
+// saveProcess records a process in a file.
+func saveProcess(file string, pid int) error {
+	return writeJSON(file, processID{PID: pid, Start: command.StartTime(pid), Boot: durable.BootID()})
 }
 
-// endLeftover ends the process that a killed session recorded in dir. The caller has
-// the directory's lock.
-func endLeftover(dir string) error {
-	data, err := os.ReadFile(filepath.Join(dir, processName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+// endLeftovers ends the processes that a killed session recorded in dir and in the directories of
+// its hosts. The caller has the lock of dir.
+func endLeftovers(dir string) error {
+	var errs []error
+	for _, pattern := range []string{"*", "*/*"} {
+		files, err := fs.Glob(os.DirFS(dir), pattern+processSuffix)
+		errs = append(errs, err)
+		for _, file := range files {
+			errs = append(errs, endLeftover(filepath.Join(dir, file)))
+		}
 	}
+	return errors.Join(errs...)
+}
+
+// endLeftover ends the process that is recorded in a file.
+func endLeftover(file string) error {
+	data, err := os.ReadFile(file)
 	var p processID
 	if err != nil || json.Unmarshal(data, &p) != nil || p.PID <= 1 || p.Start == "" || p.Boot != durable.BootID() {
 		return err // it names no process of this boot
 	}
 	if err := command.Kill(p.PID, func() bool { return command.StartTime(p.PID) == p.Start }, killWithin); err != nil {
-		return fmt.Errorf("end Consul (pid %d) of a jorc dev that was killed: %w", p.PID, err)
+		return fmt.Errorf("end process %d of a jorc dev that was killed: %w", p.PID, err)
 	}
 	return nil
 }
@@ -89,7 +99,7 @@ func removeLeftover(dir string) error {
 	case err != nil:
 		return err
 	}
-	err = endLeftover(dir)
+	err = endLeftovers(dir)
 	if err == nil {
 		err = os.RemoveAll(dir)
 	}

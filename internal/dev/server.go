@@ -1,7 +1,6 @@
 package dev
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,38 +8,26 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
-	"strings"
-	"syscall"
 	"time"
 
-	"github.com/jorc/jorc/internal/command"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 )
 
 const (
-	startTries  = 10               // attempts, because another process may take a port
-	startWithin = time.Minute      // until a leader is elected
-	stopWithin  = 10 * time.Second // for a kept server to save its state
+	startTries  = 10          // attempts, because another process may take a port
+	startWithin = time.Minute // until a leader is elected
 	nodeName    = "dev"
 	nodeID      = "6a6f7263-0000-4000-8000-00000000dead" // fixed: the cluster has one server
 )
 
-// errPortTaken: another process bound the port first.
-var errPortTaken = errors.New("a port was taken meanwhile")
-
 // server is the Consul server of the session.
 type server struct {
+	*child
 	ports ports
-	kept  bool
-	log   string // file
-	cmd   *exec.Cmd
-	done  chan struct{} // closed when the process has ended
 }
 
 // startConsul starts program on free ports and waits until it leads. Only a kept
@@ -56,13 +43,19 @@ func startConsul(ctx context.Context, program, dir string, kept bool) (*server, 
 		if err != nil {
 			return nil, err
 		}
-		s := &server{ports: found, kept: kept, log: filepath.Join(dir, "consul.log")}
-		if err := s.configure(dir, before.Server); err != nil {
+		conf := filepath.Join(dir, "consul.json")
+		if err := found.configure(conf, dir, kept, before.Server); err != nil {
 			return nil, err
 		}
-		if err := s.start(program, dir); err != nil {
-			return nil, fmt.Errorf("start Consul: %w", err)
+		args := []string{program, "agent", "-config-file=" + conf}
+		if !kept {
+			args = append(args, "-dev")
 		}
+		process, err := startChild("Consul", dir, "consul", kept, args...)
+		if err != nil {
+			return nil, err
+		}
+		s := &server{child: process, ports: found}
 		switch err := s.await(ctx); {
 		case err == nil:
 			return s, found.save(file)
@@ -76,33 +69,35 @@ func startConsul(ctx context.Context, program, dir string, kept bool) (*server, 
 	return nil, fmt.Errorf("Consul did not start within %d tries: %w", startTries, errPortTaken)
 }
 
-// configure writes Consul's configuration. A server with data has its former port
-// in its Raft configuration, so a new port has to be written there.
-func (s *server) configure(dir string, formerPort int) error {
+// configure writes the configuration of a Consul server that uses the ports. A kept server
+// with data has its former port in its Raft configuration, so a new port has to be written there.
+func (p ports) configure(file, dir string, kept bool, formerPort int) error {
 	conf := map[string]any{
 		"node_name": nodeName, "node_id": nodeID, "datacenter": "dc1", "log_level": "warn", "server": true,
 		"bind_addr": loopback, "client_addr": loopback, "advertise_addr": loopback,
 		"ui_config":           map[string]any{"enabled": true},
 		"disable_coordinates": true, "disable_update_check": true, "leave_on_terminate": false,
 		"ports": map[string]any{
-			"http": s.ports.HTTP, "dns": s.ports.DNS, "serf_lan": s.ports.Serf, "server": s.ports.Server,
+			"http": p.HTTP, "dns": p.DNS, "serf_lan": p.Serf, "server": p.Server,
 			"https": -1, "grpc": -1, "grpc_tls": -1, "serf_wan": -1,
 		},
 		"performance": map[string]any{"raft_multiplier": 1},
+		// In development mode Consul asks other members ten times a second, and gives up after 100 ms.
+		"gossip_lan": map[string]any{"gossip_interval": "200ms", "probe_interval": "1s", "probe_timeout": "500ms"},
 	}
-	if s.kept {
+	if kept {
 		data := filepath.Join(dir, "consul")
 		conf["data_dir"], conf["bootstrap_expect"] = data, 1
 		raft := filepath.Join(data, "raft")
-		if _, err := os.Stat(raft); err == nil && formerPort != s.ports.Server {
+		if _, err := os.Stat(raft); err == nil && formerPort != p.Server {
 			if err := writeJSON(filepath.Join(raft, "peers.json"), []any{map[string]any{
-				"id": nodeID, "address": address(s.ports.Server), "non_voter": false,
+				"id": nodeID, "address": address(p.Server), "non_voter": false,
 			}}); err != nil {
 				return err
 			}
 		}
 	}
-	return writeJSON(filepath.Join(dir, "consul.json"), conf)
+	return writeJSON(file, conf)
 }
 
 func writeJSON(file string, v any) error {
@@ -111,43 +106,6 @@ func writeJSON(file string, v any) error {
 		return err
 	}
 	return os.WriteFile(file, append(data, '\n'), 0o644)
-}
-
-// start starts the process, in a group of its own: Ctrl-C is jorc's to handle.
-func (s *server) start(program, dir string) error {
-	log, err := os.Create(s.log)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	s.cmd = exec.Command(program, "agent", "-config-file="+filepath.Join(dir, "consul.json"))
-	if !s.kept {
-		s.cmd.Args = append(s.cmd.Args, "-dev")
-	}
-	s.cmd.Stdout, s.cmd.Stderr = log, log
-	s.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}
-	s.cmd.SysProcAttr = command.Attached()
-	s.done = make(chan struct{})
-	started := make(chan error)
-	go func() {
-		defer close(s.done)
-		// Pdeathsig comes when the thread ends that started the process, so the
-		// thread stays; Consul ends with jorc, even if jorc is killed.
-		runtime.LockOSThread()
-		err := s.cmd.Start()
-		started <- err
-		if err == nil {
-			_ = s.cmd.Wait() // ProcessState has the result
-		}
-	}()
-	if err := <-started; err != nil {
-		return err
-	}
-	if err := saveProcess(dir, s.cmd.Process.Pid); err != nil {
-		s.end()
-		return err
-	}
-	return nil
 }
 
 // await returns when the server leads, or why it does not.
@@ -173,57 +131,6 @@ func (s *server) await(ctx context.Context) error {
 			return fmt.Errorf("Consul has no leader: %w; %s", ctx.Err(), s.tail())
 		}
 	}
-}
-
-// watch returns an error when Consul ends before ctx does.
-func (s *server) watch(ctx context.Context) error {
-	select {
-	case <-s.done:
-		return s.ended()
-	case <-ctx.Done():
-		return nil
-	}
-}
-
-func (s *server) ended() error {
-	tail := s.tail()
-	if strings.Contains(tail, "address already in use") {
-		return fmt.Errorf("Consul (pid %d): %w", s.cmd.Process.Pid, errPortTaken)
-	}
-	return fmt.Errorf("Consul (pid %d) has ended: %s; %s", s.cmd.Process.Pid, s.cmd.ProcessState, tail)
-}
-
-// tail returns the last lines of Consul's log.
-func (s *server) tail() string {
-	data, err := os.ReadFile(s.log)
-	if err != nil {
-		return err.Error()
-	}
-	data = bytes.TrimSpace(data)
-	if len(data) == 0 {
-		return "it has logged nothing"
-	}
-	lines := strings.Split(string(data), "\n")
-	for i := range lines {
-		lines[i] = strings.TrimSpace(lines[i])
-	}
-	return "its log ends with: " + strings.Join(lines[max(0, len(lines)-3):], " | ")
-}
-
-// end stops the server and waits until it has exited. A kept server gets time to
-// save its state.
-func (s *server) end() {
-	if s.kept {
-		_ = s.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-		t := time.NewTimer(stopWithin)
-		defer t.Stop()
-		select {
-		case <-s.done:
-		case <-t.C:
-		}
-	}
-	_ = s.cmd.Process.Kill()
-	<-s.done
 }
 
 // ports are the ports of a Consul server. A kept directory stores them, so that
@@ -253,10 +160,10 @@ func freePorts(ctx context.Context, before ports) (found ports, err error) {
 	}()
 	wanted := []int{before.HTTP, before.DNS, before.Serf, before.Server}
 	for i := range wanted {
-		held, err := hold(ctx, &wanted[i])
+		held, err := hold(ctx, loopback, &wanted[i])
 		if err != nil && wanted[i] != 0 {
 			wanted[i] = 0
-			held, err = hold(ctx, &wanted[i])
+			held, err = hold(ctx, loopback, &wanted[i])
 		}
 		if err != nil {
 			return ports{}, fmt.Errorf("no free port on %s: %w", loopback, err)
@@ -266,17 +173,17 @@ func freePorts(ctx context.Context, before ports) (found ports, err error) {
 	return ports{wanted[0], wanted[1], wanted[2], wanted[3]}, nil
 }
 
-// hold binds a port for TCP and UDP; 0: any free one.
-func hold(ctx context.Context, port *int) ([]io.Closer, error) {
+// hold binds a port of an address for TCP and UDP; 0: any free one.
+func hold(ctx context.Context, ip string, port *int) ([]io.Closer, error) {
 	var lc net.ListenConfig
 	var last error
 	for range 20 {
-		tcp, err := lc.Listen(ctx, "tcp", address(*port))
+		tcp, err := lc.Listen(ctx, "tcp", net.JoinHostPort(ip, strconv.Itoa(*port)))
 		if err != nil {
 			return nil, err
 		}
 		number := tcp.Addr().(*net.TCPAddr).Port
-		udp, err := lc.ListenPacket(ctx, "udp", address(number))
+		udp, err := lc.ListenPacket(ctx, "udp", net.JoinHostPort(ip, strconv.Itoa(number)))
 		if err == nil {
 			*port = number
 			return []io.Closer{tcp, udp}, nil

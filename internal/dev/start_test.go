@@ -78,7 +78,7 @@ func TestQuoting(t *testing.T) {
 	if err != nil || got.StateDir != odd {
 		t.Errorf("got %v, %v", got, err)
 	}
-	if got, want := quoted("/plain-1.txt", `it's`), `/plain-1.txt 'it'\''s'`; got != want {
+	if got, want := Quoted("/plain-1.txt", `it's`), `/plain-1.txt 'it'\''s'`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

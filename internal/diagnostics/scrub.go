@@ -27,7 +27,7 @@ var plain = setOf(`node name cluster version commit state phase kind id started 
 
 // sealed are the members that hold values of users: nothing is in the archive but the
 // names right below them.
-var sealed = setOf(`params meta schemas env data value values contents output outputs secrets vault s3 tags headers
+var sealed = setOf(`params meta schemas env data before value values contents output outputs secrets vault s3 tags headers
 	command args script http url reload`)
 
 // sentences are the members that hold sentences of jorc. A sentence may quote an operator

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,16 +14,28 @@ import (
 	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest"
 )
 
 func TestClassifyVersion(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string]Status{
-		"1.20.1": OK, "1.11.0": OK, "1.22.0-rc1": OK, "1.18.2+ent": OK,
-		"1.10.9": Fail, "0.9.3": Fail, "2.0.0": Warn, "": Warn, "latest": Warn,
+		"1.20.1": OK, "1.18.0": OK, "1.22.0-rc1": OK, "1.18.2+ent": OK,
+		"1.17.9": Warn, "1.11.0": Warn, "1.10.9": Fail, "0.9.3": Fail, "2.0.0": Warn, "": Warn, "latest": Warn,
 	} {
 		if got, _, _ := classifyVersion(version); got != want {
 			t.Errorf("%q: got %s, want %s", version, got, want)
+		}
+	}
+	pinned, err := filepath.Glob(filepath.Join(consultest.Root(t), "tools", "consul", "1.*.mod"))
+	if err != nil || !slices.ContainsFunc(pinned, func(file string) bool {
+		return strings.HasPrefix(filepath.Base(file), fmt.Sprintf("%d.%d.", testedMajor, testedMinor))
+	}) {
+		t.Errorf("%d.%d is not among the versions that tools/consul pins: %v, %v", testedMajor, testedMinor, pinned, err)
+	}
+	for _, file := range pinned {
+		if got, detail, _ := classifyVersion(filepath.Base(file)); got != OK {
+			t.Errorf("%s: got %s, %s", file, got, detail)
 		}
 	}
 }

@@ -55,9 +55,11 @@ func unknown(name string, err error) []Finding {
 }
 
 // oldest is the first Consul version that reports when ACLs filtered an answer, on
-// which jorc relies; newest is the last known major version.
+// which jorc relies; tested the oldest that jorc's tests run with (tools/consul); newest
+// is the last known major version.
 const (
 	oldestMajor, oldestMinor = 1, 11
+	testedMajor, testedMinor = 1, 18
 	newestMajor              = 1
 )
 
@@ -76,20 +78,26 @@ func (e *examination) version(context.Context) []Finding {
 }
 
 func classifyVersion(version string) (s Status, detail, remedy string) {
+	remedy = fmt.Sprintf("update Consul to %d.%d or later", testedMajor, testedMinor)
 	var major, minor int
 	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil {
-		return Warn, fmt.Sprintf("%q is not a version that jorc can read", version), "jorc works with Consul 1.11 and later"
+		return Warn, fmt.Sprintf("%q is not a version that jorc can read", version), remedy
 	}
 	switch {
 	case major < oldestMajor, major == oldestMajor && minor < oldestMinor:
-		return Fail, version + " does not report when ACLs filtered an answer", "update Consul to 1.11 or later"
+		return Fail, version + " does not report when ACLs filtered an answer", remedy
+	case major < testedMajor, major == testedMajor && minor < testedMinor:
+		return Warn, version + " is older than the versions that jorc is tested with", remedy
 	case major > newestMajor:
-		return Warn, version + " is newer than the versions that jorc supports", "update jorc"
+		return Warn, version + " is newer than the versions that jorc is tested with", "update jorc"
 	}
 	return OK, version, ""
 }
 
-// raft checks that the servers have a leader.
+// slowAnswer is from when on servers are slow: they answer within milliseconds.
+const slowAnswer = 2 * time.Second
+
+// raft checks that the servers have a leader, and answer soon.
 func (e *examination) raft(context.Context) []Finding {
 	const name = "consul_leader"
 	if !e.answers() {
@@ -104,6 +112,10 @@ func (e *examination) raft(context.Context) []Finding {
 	}
 	if err != nil {
 		return one(name, Fail, why(err), remedyFor(err))
+	}
+	if e.took >= slowAnswer {
+		return one(name, Warn, fmt.Sprintf("%s, but the servers are slow: the answer took %v", leader, e.took.Round(100*time.Millisecond)),
+			"see the load of the servers, their disks, and the network to them: jorc continues, and everything takes longer")
 	}
 	return one(name, OK, leader, "")
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/jorc/jorc/internal/doctor"
 	"github.com/jorc/jorc/internal/durable"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -62,6 +63,26 @@ func wantStatus(t *testing.T, r doctor.Report, want map[string]doctor.Status) {
 		}
 		if !found {
 			t.Errorf("no finding for %s", check)
+		}
+	}
+}
+
+// TestExamineSlow: servers that answer late are slow, not unreachable.
+func TestExamineSlow(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	p := s.Proxy()
+	p.Do(func(*http.Request) consultest.Fault { return consultest.Fault{Slow: 3 * time.Second} })
+	o := optionsFor(t, s)
+	o.Config.Consul = p.Config()
+	r := doctor.Examine(t.Context(), p.Client(), o)
+	if !r.Reachable {
+		t.Error("Consul counts as unreachable")
+	}
+	wantStatus(t, r, map[string]doctor.Status{"consul_http": doctor.OK, "consul_leader": doctor.Warn, "node": doctor.OK})
+	for _, f := range r.Findings {
+		if f.Check == "consul_leader" && (!strings.Contains(f.Detail, "the servers are slow: the answer took ") || f.Remedy == "") {
+			t.Errorf("got %+v", f)
 		}
 	}
 }
@@ -333,7 +354,7 @@ func TestExamineRollout(t *testing.T) {
 		t.Fatal(err)
 	}
 	rollouts := rollout.New(s.Client(), "jorc", "default")
-	trigger := func(version string, policy func(*rollout.Policy)) {
+	trigger := func(version string, policy func(*pace.Policy)) {
 		t.Helper()
 		if _, err := rollouts.Trigger(t.Context(), rollout.Request{Version: version, Policy: policy}); err != nil {
 			t.Fatal(err)
@@ -342,7 +363,7 @@ func TestExamineRollout(t *testing.T) {
 	found("no rollout", "")
 	trigger("v1", nil)
 	found("a rollout without a policy", "")
-	trigger("v2", func(p *rollout.Policy) { p.MaxParallel = rollout.Amount{N: 1} })
+	trigger("v2", func(p *pace.Policy) { p.MaxParallel = pace.Amount{N: 1} })
 	found("a rollout with a policy", doctor.Warn)
 	lock, err := c.Store().Lock(t.Context(), cluster.OrchestratorLock, kv.LeaseOptions{Holder: kv.Holder{Node: "n"}})
 	if err != nil {
@@ -350,4 +371,46 @@ func TestExamineRollout(t *testing.T) {
 	}
 	defer func() { _ = lock.Release(t.Context()) }()
 	found("with an orchestrator", doctor.OK)
+}
+
+// TestAdvice: a cluster of five members without a budget is advised to have one, and that is not a failure.
+func TestAdvice(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	o := optionsFor(t, s)
+	o.Config.Prefix, o.Config.Cluster = "jorc", "default"
+	advised := func() (is bool) {
+		t.Helper()
+		for _, f := range doctor.Examine(t.Context(), s.Client(), o).Findings {
+			is = is || f.Status == doctor.Advise && f.Check == "budget" && f.Remedy != ""
+		}
+		return is
+	}
+	c := cluster.New(s.Client(), "jorc", "default")
+	if _, err := c.Init(t.Context(), cluster.InitOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, node := range []string{"a", "b", "c", "d"} {
+		if _, err := c.Join(t.Context(), node, func(r cluster.Record) (cluster.Record, error) { return r, nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if advised() {
+		t.Error("four members are advised to have a budget")
+	}
+	if _, err := c.Join(t.Context(), "e", func(r cluster.Record) (cluster.Record, error) { return r, nil }); err != nil {
+		t.Fatal(err)
+	}
+	if !advised() {
+		t.Error("five members without a budget are not advised to have one")
+	}
+	if (doctor.Report{Findings: []doctor.Finding{{Status: doctor.Advise}}}).Failed() {
+		t.Error("advice is a failure")
+	}
+	if _, err := c.SetBudget(t.Context(), &pace.Budget{MaxOut: pace.Amount{N: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	if advised() {
+		t.Error("a cluster with a budget is advised to have one")
+	}
 }

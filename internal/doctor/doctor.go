@@ -15,8 +15,8 @@ import (
 	"github.com/jorc/jorc/internal/rollout"
 )
 
-// DefaultTimeout bounds each request.
-const DefaultTimeout = 5 * time.Second
+// DefaultTimeout bounds each request: servers that answer so late are slow, not away.
+const DefaultTimeout = 10 * time.Second
 
 // Status is the outcome of a check.
 type Status string
@@ -26,7 +26,9 @@ const (
 	OK   Status = "ok"
 	Warn Status = "warn" // works, with a limitation
 	Fail Status = "fail" // jorc cannot do its work
-	Skip Status = "skip" // could not be checked, or does not apply
+	// Advise: nothing is wrong; the remedy is recommended.
+	Advise Status = "advice"
+	Skip   Status = "skip" // could not be checked, or does not apply
 )
 
 // Finding is what one check found.
@@ -71,6 +73,7 @@ type examination struct {
 	Options
 	client *consul.Client
 	leader func() (string, error)
+	took   time.Duration // how long leader took
 	self   func() (consul.Self, error)
 }
 
@@ -81,11 +84,15 @@ func Examine(ctx context.Context, client *consul.Client, o Options) Report {
 		o.Timeout = DefaultTimeout
 	}
 	e := &examination{Options: o, client: client}
-	e.leader = sync.OnceValues(func() (string, error) { return bounded(ctx, o.Timeout, client.Leader) })
+	e.leader = sync.OnceValues(func() (string, error) {
+		begin := time.Now()
+		defer func() { e.took = time.Since(begin) }()
+		return bounded(ctx, o.Timeout, client.Leader)
+	})
 	e.self = sync.OnceValues(func() (consul.Self, error) { return bounded(ctx, o.Timeout, client.AgentSelf) })
 	checks := []func(context.Context) []Finding{
 		e.api, e.version, e.raft, e.node, e.dns, e.rights, e.limits, e.modes, e.clock,
-		e.token, e.stateDir, e.agent, e.configuration, e.cluster, e.rollout, e.keys,
+		e.token, e.expiry, e.stateDir, e.agent, e.configuration, e.cluster, e.budget, e.rollout, e.keys,
 	}
 	found := make([][]Finding, len(checks))
 	var wg sync.WaitGroup
@@ -127,6 +134,24 @@ func (e *examination) cluster(ctx context.Context) []Finding {
 		return nil
 	}
 	return one("cluster", Fail, fmt.Sprintf("%s has members (%d), but was never created: stages, runs and rollouts wait", c.Name(), members), cluster.CreationHint(c.Name()))
+}
+
+// budget advises one for a cluster of some size that has none. It has no finding where this
+// cannot be read: other checks report that.
+func (e *examination) budget(ctx context.Context) (all []Finding) {
+	c := cluster.New(e.client, e.Config.Prefix, e.Config.Cluster)
+	control, err := bounded(ctx, e.Timeout, c.Control)
+	if err != nil || control.Budget != nil {
+		return nil
+	}
+	members, err := bounded(ctx, e.Timeout, c.CountMembers)
+	if err != nil {
+		return nil
+	}
+	for _, a := range control.Advice(members) {
+		all = append(all, Finding{Check: a.Kind, Status: Advise, Detail: a.Text, Remedy: a.Command})
+	}
+	return all
 }
 
 // rollout checks that an orchestrator runs while a rollout needs one. It has no

@@ -119,13 +119,18 @@ func tryWrite(dir string) error {
 	return errors.Join(err, f.Close(), os.Remove(f.Name()))
 }
 
+// holder returns who uses the state directory; empty: no agent does.
+func (e *examination) holder() (string, error) {
+	return durable.Holder(filepath.Join(e.Config.StateDir, catalog.LockFile))
+}
+
 // agent checks that an agent uses the state directory, and reads its health.
 func (e *examination) agent(ctx context.Context) []Finding {
 	const name = "agent"
 	if e.NoAgent != "" {
 		return one(name, Skip, e.NoAgent, "")
 	}
-	holder, err := durable.Holder(filepath.Join(e.Config.StateDir, catalog.LockFile))
+	holder, err := e.holder()
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return one(name, Skip, err.Error(), "run this as the agent's user")

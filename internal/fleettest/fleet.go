@@ -56,6 +56,7 @@ type Options struct {
 type HostSpec struct {
 	Name         string
 	Orchestrator bool
+	Interval     string // of the cycles of its orchestrator; empty: 2s
 	// Config is HCL for the agent, beside what every agent has. $DIR, $IP, $NAME,
 	// $TEMPLATES (the shipped ones) and $SELF, the test's own binary, are replaced.
 	Config string

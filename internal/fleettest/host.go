@@ -3,6 +3,7 @@
 package fleettest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -57,7 +58,7 @@ consul {
 func (h *Host) bootJorc() error {
 	conf := agentConfig + h.spec.Config
 	if h.spec.Orchestrator {
-		conf += "\norchestrator { interval = \"2s\" }\n"
+		conf += fmt.Sprintf("\norchestrator { interval = %q }\n", cmp.Or(h.spec.Interval, "2s"))
 	}
 	if err := os.WriteFile(h.Path("jorc.hcl"), []byte(h.fill(conf)), 0o600); err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 // them. They are not written; what others wrote can be deleted.
 func TestNoUnreadableKeys(t *testing.T) {
 	t.Parallel()
-	server, prefix := consultest.Shared(t)
+	server, prefix := consultest.Shared(t, shortSessions())
 	s, ctx := kv.New(server.Client(), prefix), t.Context()
 	for _, key := range []string{"a//b", "a/./b", "a/../b", "a/..", "a/.", "..", "a\x01b", "a\nb", "a\u200bb", "a//"} {
 		if !server.Refuses(prefix + "/" + key) {
@@ -50,7 +50,7 @@ func (silent) Record(context.Context, *kv.Store, *kv.Txn, []kv.Write) error { re
 // nothing else of its transaction. It may delete such a key.
 func TestCommandsWriteNoRefusedKeys(t *testing.T) {
 	t.Parallel()
-	server, prefix := consultest.Shared(t)
+	server, prefix := consultest.Shared(t, shortSessions())
 	proxy := server.Strict()
 	s, ctx := kv.New(proxy.Client(), prefix), kv.WithRecorder(t.Context(), silent{})
 	if _, err := s.Txn().Set("good", nil).Set("v1+b/n1", nil).Commit(ctx); !errors.Is(err, consul.ErrRefused) || !strings.Contains(err.Error(), "v1+b/n1") {
@@ -77,7 +77,7 @@ func TestCommandsWriteNoRefusedKeys(t *testing.T) {
 // TestRefusedLock: a lock whose key Consul refuses is not waited for.
 func TestRefusedLock(t *testing.T) {
 	t.Parallel()
-	server, prefix := consultest.Shared(t)
+	server, prefix := consultest.Shared(t, shortSessions())
 	s := kv.New(server.Strict().Client(), prefix)
 	if _, err := s.Lock(t.Context(), "v1+b", kv.LeaseOptions{}); !errors.Is(err, consul.ErrRefused) {
 		t.Errorf("Lock = %v; want ErrRefused", err)

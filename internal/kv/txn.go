@@ -196,12 +196,12 @@ func (t *Txn) Commit(ctx context.Context) (*Result, error) {
 	if err := t.valid(); err != nil {
 		return nil, err
 	}
-	if r := recorderOf(ctx); r != nil {
+	if all := recordersOf(ctx); len(all) > 0 {
 		if writes := t.writtenKeys(); len(writes) > 0 {
 			if err := t.checkNames(ctx, writes); err != nil {
 				return nil, err
 			}
-			return t.commitRecorded(ctx, r, writes)
+			return t.commitRecorded(ctx, all, writes)
 		}
 	}
 	return t.carryOut(ctx)
@@ -386,7 +386,7 @@ func (e *BatchError) Unwrap() error { return e.Err }
 // returned before anything is sent.
 func (b *NonAtomicBatch) Commit(ctx context.Context) error {
 	maxOps, maxBody := MaxOps, MaxBody
-	if recorderOf(ctx) != nil {
+	if len(recordersOf(ctx)) > 0 {
 		maxOps, maxBody = MaxOps-recordOps, MaxBody-recordBody
 	}
 	parts, err := b.split(maxOps, maxBody)

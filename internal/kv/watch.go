@@ -220,8 +220,8 @@ func (s *Store) swapWithoutTxn(ctx context.Context, key string, value []byte, in
 	if !ok {
 		return 0, conflict("cas", key, "index is stale")
 	}
-	if r := recorderOf(ctx); r != nil {
-		if err := s.record(ctx, r, []Write{{key, digest(value)}}); err != nil {
+	if all := recordersOf(ctx); len(all) > 0 {
+		if err := s.record(ctx, all, []Write{{key, digest(value)}}); err != nil {
 			return 0, err
 		}
 	}

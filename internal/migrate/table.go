@@ -107,7 +107,7 @@ func consulTemplateRules() map[string]rule {
 		"vault.retry.enabled":                  missing(noRetries).as(true),
 		"vault.transport.*":                    notNeeded(transport),
 		"vault.default_lease_duration":         missing("a secret without a lease is read again after 5 minutes, consul-template's default"),
-		"vault.lease_renewal_threshold":        missing("a lease that cannot be renewed is used for nine tenths of its time, consul-template's default"),
+		"vault.lease_renewal_threshold":        missing("a lease that cannot be renewed, and a certificate, is used for 60 % of its time, before an alert says that a third is left"),
 		"vault.k8s_auth_role_name":             missing(vaultK8s),
 		"vault.k8s_service_account_token_path": missing(vaultK8s),
 		"vault.k8s_service_account_token":      missing(vaultK8s).asSecret(),

@@ -2,6 +2,7 @@ package orchestrator_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
+	"github.com/jorc/jorc/internal/runs"
 )
 
 // prefill makes a cluster of n members with hosts, two services and reports.
@@ -64,8 +66,8 @@ func document(version string) cluster.Report {
 	}}
 }
 
-// BenchmarkCycle is a cycle of 5,000 members: one that sees no change, and one
-// that sees every node at another version. The target is 2 s.
+// BenchmarkCycle is a cycle of 5,000 members: one that sees no change, one
+// that sees every node at another version, and one while a run is in all queues. The target is 2 s.
 func BenchmarkCycle(b *testing.B) {
 	const members = 5000
 	s := newSite(b)
@@ -73,6 +75,7 @@ func BenchmarkCycle(b *testing.B) {
 	o := quick(s.client)
 	o.Interval = time.Hour
 	o.Lock = kv.LeaseOptions{}
+	o.Deciders = []orchestrator.Decider{orchestrator.ForRuns(runs.NewDecider(0, nil), "boss")}
 	orch, _ := s.start(o)
 	s.eventually("the view", func() error {
 		if n := orch.Status().Aggregate.Nodes; n != members {
@@ -122,6 +125,25 @@ func BenchmarkCycle(b *testing.B) {
 		}
 		b.ReportMetric(float64(total)/float64(b.N), "ms/round")
 		b.ReportMetric(float64(events)/float64(b.N), "events/round")
+	})
+	b.Run("run in progress", func(b *testing.B) { // that nothing carries out
+		_, _, err := runs.New(s.store).Ask(b.Context(), "r", runs.Request{Workflow: "w"}, "ann")
+		s.must(nil, err)
+		s.eventually("the run to be in all queues", func() error {
+			_, err := orchestrator.Ask(b.Context(), s.store, "bench")
+			r, showErr := runs.New(s.store).Run(b.Context(), "r")
+			if r.Counts.Members != members {
+				err = errors.Join(err, fmt.Errorf("%+v", r.Counts))
+			}
+			return errors.Join(err, showErr)
+		})
+		ask(b)
+		b.ResetTimer()
+		var total int64
+		for b.Loop() {
+			total += ask(b).Duration
+		}
+		b.ReportMetric(float64(total)/float64(b.N), "ms/cycle")
 	})
 	largest := 0
 	for _, prefix := range []string{"view/", "events/", "orchestrate/"} {

@@ -102,7 +102,7 @@ func (t *term) countFailures(ctx context.Context, r *Report) {
 	if len(t.unsaved) == 0 || t.journal == nil {
 		return
 	}
-	if _, err := t.save(ctx, t.journal.View(), t.unsaved, now, nil, &Report{}); err != nil { // not an event of this cycle
+	if err := t.save(ctx, t.journal.View(), t.unsaved, now, nil, &Report{}); err != nil { // not an event of this cycle
 		t.o.Log.Warn("an event about failed cycles cannot be journalled yet", "error", err)
 		return
 	}
@@ -116,6 +116,12 @@ func (t *term) steps(ctx context.Context, r *Report) (again bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	if r.Trigger == triggerRequest && t.o.Rollouts {
+		if err := t.grants.settle(ctx); err != nil {
+			r.problem("decider", deciderRollout, err)
+		}
+	}
+	decided, more := t.outbox.next() // on a state that is not newer than the one that is read now
 	state, err := t.fetch(ctx)
 	if err != nil {
 		return false, err
@@ -132,8 +138,8 @@ func (t *term) steps(ctx context.Context, r *Report) (again bool, err error) {
 	r.count(v)
 	events = append(events, operatorChanges(state.Changes, t.journal.Commit().Audited)...)
 	events = append(events, differenceOf(before, v, changed, state.Attributed, endedHolds(&state))...)
-	if len(events) > 0 {
-		if events, err = t.save(ctx, v, events, now, nil, r); err != nil {
+	if len(events)+len(decided) > 0 {
+		if err = t.saveDecided(ctx, v, events, decided, now, r); err != nil {
 			return false, fmt.Errorf("save the view: %w", err)
 		}
 		t.views.base = nil // the next cycle compares with v
@@ -152,15 +158,21 @@ func (t *term) steps(ctx context.Context, r *Report) (again bool, err error) {
 		r.problem("document", cluster.PrefixRunning, err)
 	}
 	t.setStatus(func(s *Status) { s.Aggregate = t.views.aggregate })
-	seen := observe(state, v, t.lastObserved(), t.began, now)
+	last := t.lastObserved()
+	seen := observe(state, v, last, t.began, now)
 	if r.Idle = idleReason(&state); r.Idle == "" {
-		in := t.input(&state, before, events, now)
-		err = t.decide(ctx, in, r)
+		if problem, _ := t.grants.problem.Get(); problem != nil {
+			r.problem("decider", deciderRollout, problem)
+		}
+		err = t.decide(ctx, t.input(&state, now), r)
 		seen.runs, seen.runsKnown = runsProgress(t.o.Deciders)
-		seen.stages, seen.stagesKnown = stagesSeen(t.o.Deciders, in.Session)
+		seen.stages, seen.stagesKnown = stagesSeen(t.o.Deciders, t.held.Session())
 	}
 	t.setObserved(seen)
-	return again, err
+	if last == nil || len(events) > 0 {
+		t.grants.wake.Notify() // since when hosts are down or away
+	}
+	return again || more, err
 }
 
 // endHolds writes that holds have ended, once the events that say so are journalled. They
@@ -231,20 +243,24 @@ func idleReason(s *cluster.State) string {
 	return ""
 }
 
-func (t *term) input(s *cluster.State, before View, events []Event, now time.Time) Input {
-	v := t.journal.View()
+func (t *term) input(s *cluster.State, now time.Time) Input {
 	return Input{
-		Now: now, View: v, Previous: before, Events: events,
-		State: *s, Members: t.views.memberList(s, v), Paused: s.Control.Paused,
-		Store: t.store, Epoch: t.held.Epoch(), Session: t.held.Session(), Since: t.began, Refresh: t.refresh, places: t.places,
+		Now: now, State: *s, Members: t.views.memberList(s, t.journal.View()),
+		Store: t.store, Session: t.held.Session(), Refresh: t.refresh,
 	}
 }
 
-// refresh reads the members as they are now, but for those whose records cannot
+// refresh reads the state as it is now, with its members but for those whose records cannot
 // be read: what is wrong with them is in the view.
-func (t *term) refresh(ctx context.Context) ([]cluster.Member, error) {
+func (t *term) refresh(ctx context.Context) (cluster.State, []cluster.Member, error) {
 	s, err := t.watcher.State(ctx)
-	return s.Members(nil), err
+	if err != nil {
+		return cluster.State{}, nil, err
+	}
+	if probes, known := t.probes.Get(); known {
+		s = s.WithProbes(probes)
+	}
+	return s, s.Members(nil), nil
 }
 
 // open reads what is current, at the beginning and after every failure to save.
@@ -253,8 +269,13 @@ func (t *term) open(ctx context.Context) ([]Event, error) {
 	if err := t.reports.load(ctx); err != nil {
 		return nil, err
 	}
+	problems, err := t.outbox.load(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read what was decided: %w", err)
+	}
+	events := t.damaged("what was decided cannot be read; it is left out", problems)
 	if t.journal != nil {
-		return nil, nil
+		return events, nil
 	}
 	j, problems, err := OpenJournal(ctx, t.store, t.o.Journal)
 	if err != nil {
@@ -263,31 +284,35 @@ func (t *term) open(ctx context.Context) ([]Event, error) {
 	if err := t.sinks.open(ctx, j.Commit().Seq); err != nil {
 		return nil, err
 	}
-	var events []Event
-	for _, p := range problems {
-		t.o.Log.Warn("a part of the last view was damaged; it is observed anew", "error", p)
-		e := Event{Kind: DocumentDamaged, Text: "a part of the last view cannot be read; it is observed anew: " + p.Error()}
-		events = append(events, e)
-	}
+	events = append(events, t.damaged("a part of the last view cannot be read; it is observed anew", problems)...)
 	t.journal = j
 	t.setStatus(func(s *Status) { s.Seq = j.Commit().Seq })
 	return events, nil
 }
 
+// damaged are the events of problems.
+func (t *term) damaged(what string, problems []error) (events []Event) {
+	for _, p := range problems {
+		t.o.Log.Warn(what, "error", p)
+		events = append(events, Event{Kind: DocumentDamaged, Text: what + ": " + p.Error()})
+	}
+	return events
+}
+
 // save saves and tells the ones that wait for events.
-func (t *term) save(ctx context.Context, v View, events []Event, now time.Time, also func(*kv.Txn), r *Report) ([]Event, error) {
+func (t *term) save(ctx context.Context, v View, events []Event, now time.Time, also func(*kv.Txn), r *Report) error {
 	numbered, err := t.journal.Save(ctx, v, events, now, also)
 	if err != nil {
 		if !isDecisionError(err) {
 			t.journal = nil
 		}
-		return nil, err
+		return err
 	}
 	seq := t.journal.Commit().Seq
 	r.saved(numbered[0].Seq, seq)
 	t.setStatus(func(s *Status) { s.Seq = seq })
 	t.sinks.notify(seq)
-	return numbered, nil
+	return nil
 }
 
 // finish keeps the report if it says something new, answers the ones that asked

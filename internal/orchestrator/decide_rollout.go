@@ -3,82 +3,87 @@ package orchestrator
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
-// ForRollout returns the decider that moves a cluster's rollout from phase to
-// phase. Hosts are paced beside it, see granter.
-func ForRollout(r *rollout.Rollouts) Decider { return rolloutDecider{r} }
+// deciderRollout is the name under which reports show what was decided of the rollout.
+const deciderRollout = "rollout"
 
-type rolloutDecider struct{ rollouts *rollout.Rollouts }
+// rolloutDecision is what is to be written of the rollout, with the decisions that it carries out.
+type rolloutDecision struct {
+	do        func(*kv.Txn)
+	decisions []Decision
+}
 
-// Name implements Decider.
-func (rolloutDecider) Name() string { return "rollout" }
-
-// Decide implements Decider. The plan is part of its decisions, so that it happens
-// with them or not at all; when the rollout was changed in between it is rebuilt.
-func (d rolloutDecider) Decide(ctx context.Context, in Input) ([]Decision, error) {
-	r := d.rollouts.In(in.Store)
-	s, err := r.Load(ctx)
+// write carries a decision out, unless it could not be made.
+func (g *granter) write(ctx context.Context, d *rolloutDecision, err error) error {
+	g.history = nil // it changes with it, or what was decided was made of an old one
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if s.Damaged != nil {
-		return nil, s.Damaged // hosts go by what they read last
+	err = g.outbox.commit(ctx, deciderRollout, d.decisions, d.do)
+	if err == nil && len(d.decisions) > 0 {
+		g.changes.Notify() // a cycle journals them
 	}
-	if next, ok := s.Adopted(in.Now); ok {
-		return []Decision{{
-			Kind: RolloutAdopted, AuthorUnknown: true, Before: s.Document.Version, After: next.Version, Do: r.Replace(s, next), Again: true,
+	return err
+}
+
+// withHistory is s with what the orchestrators know of the rollouts before.
+func (g *granter) withHistory(ctx context.Context, s rollout.Stored) (rollout.Stored, error) {
+	if g.history == nil {
+		read, err := g.places.rollouts.Load(ctx)
+		if err != nil {
+			return s, err
+		}
+		g.history = &read
+	}
+	return s.Knowing(*g.history), nil
+}
+
+// begun returns what is to be written before the rollout can be planned: a version that was written past
+// it, a policy that the budget gives it, the record of one that a command ended. nil: nothing is.
+func (g *granter) begun(ctx context.Context, s rollout.Stored, state rollout.State, now time.Time) (*rolloutDecision, error) {
+	rollouts := g.places.rollouts
+	if next, ok := s.Adopted(now); ok {
+		return &rolloutDecision{rollouts.Replace(s, next), []Decision{{
+			Kind: RolloutAdopted, AuthorUnknown: true, Before: s.Document.Version, After: next.Version,
 			Text: fmt.Sprintf("version %s was written past the rollout: %s", next.Version, adoptedText(s, next)),
-		}}, nil
+		}}}, nil
 	}
-	if next, ok := s.Budgeted(in.Now); ok {
-		return []Decision{{
-			Kind: RolloutBudgeted, After: next.Version, Do: r.Replace(s, next), Again: true,
+	if next, ok := s.Budgeted(now); ok {
+		return &rolloutDecision{rollouts.Replace(s, next), []Decision{{
+			Kind: RolloutBudgeted, After: next.Version,
 			Text: fmt.Sprintf("the rollout of %s had no policy: %s it from now on", next.Version, pacedBy(s)),
-		}}, nil
-	}
-	if !s.Exists {
-		return nil, nil
-	}
-	if err := rollout.CheckState(&in.State); err != nil {
-		return nil, err // which hosts take part is not known
+		}}}, nil
 	}
 	if s.Unrecorded() {
-		return d.recordEnd(ctx, r, in, s)
+		return g.ended(ctx, s, state)
 	}
-	if s.Document.Over() || s.Document.Stopped != nil {
-		return nil, commit(ctx, in.Store, r.Know(s)) // a plan changes nothing about it
+	return nil, nil //nolint:nilnil // nil: nothing is to be written
+}
+
+// next returns what a plan makes of the rollout; nil: it stays as it is, and the history knows it so.
+func (g *granter) next(ctx context.Context, s rollout.Stored, state rollout.State, plan rollout.Planned, now time.Time) (*rolloutDecision, error) {
+	rollouts := g.places.rollouts
+	if rollouts.Replace(s, plan.Document) == nil {
+		if do := rollouts.Know(s); do != nil {
+			return &rolloutDecision{do: do}, nil
+		}
+		return nil, nil //nolint:nilnil // nil: nothing is to be written
 	}
-	state, err := rollout.StateOf(&in.State, s)
+	names, err := rollouts.RecordNames(ctx)
 	if err != nil {
 		return nil, err
 	}
-	state.PlannedSince = in.Since
-	downSince(state.Members, in.View)
-	if state.Gate, err = rolloutGate(ctx, in, s.Document, state); err != nil {
-		return nil, fmt.Errorf("ask the gate of the rollout: %w", err)
+	decided := rolloutDecision{do: rollouts.ReplaceRecorded(s, plan.Document, state, names, now)}
+	for _, p := range plan.Decisions {
+		decided.decisions = append(decided.decisions, Decision{Kind: rolloutKind(p.Kind), Text: p.Text, Reason: p.Reason, After: plan.Document.Version})
 	}
-	plan := rollout.Plan(s.Document, state, in.Now)
-	if r.Replace(s, plan.Document) == nil {
-		return nil, commit(ctx, in.Store, r.Know(s))
-	}
-	names, err := r.RecordNames(ctx)
-	if err != nil {
-		return nil, err
-	}
-	do := r.ReplaceRecorded(s, plan.Document, state, names, in.Now)
-	decisions := make([]Decision, len(plan.Decisions))
-	for i, p := range plan.Decisions {
-		decisions[i] = Decision{Kind: rolloutKind(p.Kind), Text: p.Text, Reason: p.Reason, After: plan.Document.Version, Together: i > 0, Again: true}
-	}
-	if len(decisions) == 0 { // only numbers and times
-		return nil, commit(ctx, in.Store, do)
-	}
-	decisions[0].Do = do
-	return decisions, nil
+	return &decided, nil
 }
 
 func adoptedText(s rollout.Stored, d rollout.Document) string {
@@ -96,32 +101,30 @@ func pacedBy(s rollout.Stored) string {
 	return "the budget of the cluster paces"
 }
 
-// recordEnd records a rollout that a command ended.
-func (d rolloutDecider) recordEnd(ctx context.Context, r *rollout.Rollouts, in Input, s rollout.Stored) ([]Decision, error) {
-	state, err := rollout.StateOf(&in.State, s)
-	if err != nil {
-		return nil, err
-	}
-	names, err := r.RecordNames(ctx)
+// ended records a rollout that a command ended.
+func (g *granter) ended(ctx context.Context, s rollout.Stored, state rollout.State) (*rolloutDecision, error) {
+	names, err := g.places.rollouts.RecordNames(ctx)
 	if err != nil {
 		return nil, err
 	}
 	f := s.Ended(state)
-	do := r.Record(s, f, names)
-	one := Decision{Reason: f.Why, Before: f.Version, Do: do, Again: true}
+	ended := rolloutDecision{do: g.places.rollouts.Record(s, f, names)}
+	one := Decision{Reason: f.Why, Before: f.Version}
 	switch f.Outcome {
 	case rollout.OutcomeDone: // its event was journalled when it was decided
-		return nil, commit(ctx, in.Store, do)
+		return &ended, nil
 	case rollout.OutcomeAborted:
 		one.Kind, one.Text = rolloutKind(rollout.DecideAbort), "the rollout of "+f.Version+" is aborted"
 	default:
 		one.Kind, one.Text = rolloutKind(rollout.DecideSupersede), "the rollout of "+f.Version+" ended before all members ran it"
 	}
-	return []Decision{one}, nil
+	ended.decisions = []Decision{one}
+	return &ended, nil
 }
 
 // downSince fills in since when members are down, as far as that is known: of
-// one whose host is up, but whose agent is not, since it got its grant.
+// one whose host is up, but whose agent is not, since it got its grant. One that the last
+// cycle saw up is down since now: the next cycle says when that was.
 func downSince(members []rollout.Member, v View) {
 	for i := range members {
 		m := &members[i]
@@ -129,8 +132,20 @@ func downSince(members []rollout.Member, v View) {
 			continue
 		}
 		m.DownSince = m.Answer.Since
-		if n := v.Nodes[m.Node]; n.Life == cluster.LivenessDown {
+		switch n := v.Nodes[m.Node]; {
+		case n.Life == cluster.LivenessDown:
 			m.DownSince = n.LifeSince
+		case m.Condition.Liveness == cluster.LivenessDown:
+			m.DownSince = time.Now()
+		}
+	}
+}
+
+// awaySince fills in since when members are absent from the catalog.
+func awaySince(members []rollout.Member, v View) {
+	for i := range members {
+		if n := v.Nodes[members[i].Node]; n.Life == cluster.LivenessAbsent {
+			members[i].Away = n.LifeSince
 		}
 	}
 }

@@ -2,81 +2,153 @@ package orchestrator_test
 
 import (
 	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/orchestrator"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
-func canaryFirst(p *rollout.Policy) { p.Canary, p.MaxParallel = 1, rollout.Amount{N: 1} }
+func canaryFirst(p *pace.Policy) { p.Canary, p.MaxParallel = 1, pace.Amount{N: 1} }
 
-// TestRolloutDecided: what was decided of a rollout happens with its event or
-// not at all: an orchestrator that is killed in between loses neither.
-func TestRolloutDecided(t *testing.T) {
+// dieAtStep runs an orchestrator that ends at its n-th transaction: before it is carried out, or late, when
+// nothing learns any longer that it was. One that has less to do is stopped after a few cycles.
+func (s *site) dieAtStep(o orchestrator.Options, n int64, late bool) {
+	s.t.Helper()
+	proxy := s.server.Proxy()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var steps atomic.Int64
+	proxy.Do(func(r *http.Request) consultest.Fault {
+		if r.URL.Path != "/v1/txn" || ctx.Err() != nil { // then it gives the lock back
+			return consultest.Fault{}
+		}
+		switch step := steps.Add(1); {
+		case step < n:
+			return consultest.Fault{}
+		case step == n && late:
+			return consultest.Fault{Cut: 1}
+		}
+		cancel()
+		return consultest.Fault{Status: http.StatusInternalServerError}
+	})
+	o.Client = proxy.Client()
+	orch := orchestrator.New(o)
+	ended := make(chan error, 1)
+	go func() { ended <- orch.Run(ctx) }()
+	s.eventually("the orchestrator to end, or to have nothing to do", func() error {
+		if ctx.Err() == nil && orch.Status().Cycles < 4 {
+			return errEventsPending
+		}
+		return nil
+	})
+	cancel()
+	s.must(nil, <-ended)
+}
+
+// TestRolloutDecidedOnce: what is decided of a rollout becomes one event, whichever step of an orchestrator is its
+// last: neither the decision nor its event is lost, and none is there twice.
+func TestRolloutDecidedOnce(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	for _, node := range []string{"a", "b"} {
+	nodes := []string{"a", "b"}
+	for _, node := range nodes {
 		s.host(node, "10.0.0.1", "passing", "passing")
 		s.join(node, "web")
 	}
-	s.must(s.rollouts.Trigger(t.Context(), rollout.Request{Version: "v1", Policy: canaryFirst}))
-	inner := orchestrator.ForRollout(s.rollouts)
-	killed := false
-	d := &recorder{name: "rollout", decide: func(ctx context.Context, in orchestrator.Input) ([]orchestrator.Decision, error) {
-		decisions, err := inner.Decide(ctx, in)
-		if err != nil || killed || len(decisions) == 0 {
-			return decisions, err
-		}
-		killed = true // before it could journal anything
-		now, err := s.rollouts.Load(ctx)
-		if err == nil && now.Document.Phase != rollout.Waiting {
-			t.Errorf("the rollout is in phase %s before that is journalled", now.Document.Phase)
-		}
-		return nil, err
-	}}
 	o := quick(s.client)
-	o.Interval, o.Deciders = 50*time.Millisecond, []orchestrator.Decider{d}
+	o.Interval, o.Rollouts = 100*time.Millisecond, true
+	s.must(s.rollouts.Trigger(t.Context(), rollout.Request{Version: "v1", Policy: func(p *pace.Policy) { p.MaxParallel = pace.Amount{N: 1} }}))
+	const steps = 12
+	for n := range int64(steps) {
+		for _, late := range []bool{false, true} {
+			s.dieAtStep(o, n+1, late)
+			d, err := s.rollouts.Load(t.Context())
+			s.must(nil, err)
+			if admitted := s.kinds()["rollout_admitted"] + s.undelivered("admitted"); (d.Document.Phase == pace.Waiting) != (admitted == 0) {
+				t.Fatalf("step %d, late %v: the rollout is %s, and that is decided %d times", n+1, late, d.Document.Phase, admitted)
+			}
+			if n == steps/2 && !late {
+				s.must(s.cluster.ReportVersion(t.Context(), "a", "v1"))
+				s.must(s.cluster.ReportVersion(t.Context(), "b", "v1"))
+			}
+		}
+	}
 	s.start(o)
-	s.wantEvents(0, "cluster_created", "cluster_changed", "leaders_changed", "desired_version_changed",
-		"member_joined a", "member_joined b", "service_up web", "rollout_admitted")
-	now, err := s.rollouts.Load(t.Context())
-	s.must(nil, err)
-	if now.Document.Phase != rollout.Canary {
-		t.Errorf("after its event the rollout is %+v", now.Document)
+	s.wantKnown("v1", true)
+	s.eventually("the last event", func() error {
+		if s.kinds()["rollout_done"] == 0 {
+			return errEventsPending
+		}
+		return nil
+	})
+	if n := s.undelivered(""); n > 0 {
+		t.Errorf("%d decisions are not journalled", n)
+	}
+	for kind, n := range s.kinds() {
+		if n != 1 && strings.HasPrefix(kind, "rollout_") {
+			t.Errorf("%d events %s", n, kind)
+		}
 	}
 }
 
-// TestOvertaken: an operator who changes the rollout while it is decided does not
-// put the decision off until the next cycle.
-func TestOvertaken(t *testing.T) {
+// kinds counts the events by kind.
+func (s *site) kinds() map[string]int {
+	s.t.Helper()
+	all := map[string]int{}
+	for _, e := range s.events() {
+		all[e.Kind]++
+	}
+	return all
+}
+
+// undelivered counts the decisions that no cycle has journalled yet, of a kind or of all.
+func (s *site) undelivered(kind string) (n int) {
+	s.t.Helper()
+	pairs, _, err := s.client.KVList(s.t.Context(), s.store.Path("orchestrate/decided/"), consul.Query{Consistent: true})
+	s.must(nil, err)
+	for _, p := range pairs {
+		n += strings.Count(string(p.Value), fmt.Sprintf(`"kind":"rollout_%s`, kind))
+	}
+	return n
+}
+
+// TestDecidedBetween: an operator who changes the rollout while it is planned puts the decision off only until
+// it is planned again.
+func TestDecidedBetween(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.host("a", "10.0.0.1", "passing", "passing")
 	s.join("a", "web")
 	s.must(s.rollouts.Trigger(t.Context(), rollout.Request{Version: "v1", Policy: canaryFirst}))
-	inner, asked := orchestrator.ForRollout(s.rollouts), 0
-	d := &recorder{name: "rollout", decide: func(ctx context.Context, in orchestrator.Input) ([]orchestrator.Decision, error) {
-		decisions, err := inner.Decide(ctx, in)
-		if asked++; asked == 1 {
-			_, _, err := s.rollouts.Promote(ctx, "ann")
-			s.must(nil, err)
+	proxy := s.server.Proxy()
+	var promoted atomic.Bool
+	proxy.Do(func(r *http.Request) consultest.Fault {
+		// The names of the records are read between the plan and what it writes.
+		if strings.HasSuffix(r.URL.Path, "/history/rollouts/") && !promoted.Swap(true) {
+			if _, _, err := s.rollouts.Promote(t.Context(), "ann"); err != nil {
+				t.Error(err)
+			}
 		}
-		return decisions, err
-	}}
-	o := quick(s.client)
-	o.Interval, o.Deciders = time.Hour, []orchestrator.Decider{d}
+		return consultest.Fault{}
+	})
+	o := quick(proxy.Client())
+	o.Interval, o.Rollouts = time.Hour, true
 	s.start(o)
+	s.eventually("the decision", func() error {
+		d, err := s.rollouts.Load(t.Context())
+		if err == nil && (d.Document.Phase != pace.Canary || !d.Document.Promoted) {
+			err = errEventsPending
+		}
+		return err
+	})
 	s.wantEvents(0, "cluster_created", "cluster_changed", "leaders_changed", "desired_version_changed",
 		"member_joined a", "service_up web", "rollout_admitted")
-	s.eventually("the report", func() error {
-		if len(s.reports()) == 0 {
-			return errEventsPending
-		}
-		return nil
-	})
-	first := s.reports()[0]
-	if first.Decided != 1 || first.Decisions[0].Dropped != "" {
-		t.Errorf("the first cycle's report is %+v, want that it decided after all", first)
-	}
 }

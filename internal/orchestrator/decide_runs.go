@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
@@ -27,19 +28,27 @@ func (runsDecider) Name() string { return "runs" }
 
 // Decide implements Decider. What it decides is recorded on the way, each
 // transaction with its events.
-func (d runsDecider) Decide(ctx context.Context, in Input) (_ []Decision, err error) {
-	if in.State.Control.Budget == nil {
+func (d runsDecider) Decide(ctx context.Context, in Input) (err error) {
+	_, rules := in.State.Profile.Params[runs.ParamRules]
+	idle := len(in.State.ActiveRuns)+len(d.runs.Denied()) == 0 && !*in.asked && !rules
+	if in.State.Control.Budget == nil || idle {
 		err = d.decide(ctx, in, nil)
 	} else {
-		err = in.places.plan(ctx, func(ctx context.Context, r *round) error { return d.decide(ctx, in, r) })
+		err = in.places.plan(ctx, func(ctx context.Context, r *round) error {
+			if idleReason(&r.State) != "" {
+				return nil // since the cycle began; the next one says so
+			}
+			return d.decide(ctx, in, r)
+		})
 	}
 	if overtaken(err) {
 		err = nil // the next cycle plans again
 	}
-	return nil, err
+	return err
 }
 
-// decide plans and writes; r is nil in a cluster without a budget.
+// decide plans and writes; r is nil in a cluster without a budget, and while nothing can
+// begin. The state of the cycle is not older than what Decide wrote last, which was in the cycle before.
 func (d runsDecider) decide(ctx context.Context, in Input, r *round) error {
 	state := &in.State
 	if r != nil {
@@ -48,7 +57,7 @@ func (d runsDecider) decide(ctx context.Context, in Input, r *round) error {
 	gate, unreadable := rollout.GateRunIn(in.Store, &in.State)
 	observed := runs.Observed{
 		Gates: append(slices.Clone(in.StageGates), gate), GatesKnown: unreadable == nil && in.StageGatesKnown,
-		Node: d.node, Members: in.Members, Profile: in.State.Profile, Control: in.State.Control, Now: in.Now, Refresh: in.Refresh,
+		Node: d.node, State: *state, Members: in.Members, Now: in.Now, Refresh: in.Refresh, Asked: *in.asked,
 		Record: func(ctx context.Context, decided []runs.Decision, also func(*kv.Txn)) error {
 			decisions := make([]Decision, len(decided))
 			for i, p := range decided {
@@ -56,7 +65,14 @@ func (d runsDecider) decide(ctx context.Context, in Input, r *round) error {
 			}
 			return in.Record(ctx, decisions, also)
 		},
-		Barred: func(node string) string { return change.Barred(state, node, in.Now) },
+		Barred: func(node string) string { return change.Barred(state, node) },
+		Frozen: func(node string) string { return change.Frozen(state, node, in.Now) },
+		FrozenFrom: func(node string) time.Time {
+			if host := state.Hosts[node]; host != nil {
+				return state.Control.Freezes.Begins(state.Roles(host), in.Now)
+			}
+			return time.Time{}
+		},
 		Offer: func(ctx context.Context, nodes []string, commit func(also func(*kv.Txn)) error) error {
 			// A pause, a hold or a budget that came meanwhile counts.
 			control := func(t *kv.Txn) { t.CheckIndex(cluster.KeyControl, state.Indexes[cluster.KeyControl]) }
@@ -75,11 +91,12 @@ func (d runsDecider) decide(ctx context.Context, in Input, r *round) error {
 	if _, err := r.account(pace.Demand{}); err != nil {
 		return err
 	}
-	observed.Left = func(d pace.Demand) *pace.Account { return r.left(d) }
+	observed.Left = func(d pace.Demand, taken []string) *pace.Account { return r.left(d, taken...) }
 	_, err := d.runs.Decide(ctx, in.Store, observed)
 	denied := d.runs.Denied()
 	for _, demand := range denied {
 		r.wants(demand)
+		r.last(demand)
 	}
 	r.forget(func(name string) bool {
 		return strings.HasPrefix(name, runs.ChangeOf("")) && !slices.ContainsFunc(denied, func(d pace.Demand) bool { return d.Change == name })

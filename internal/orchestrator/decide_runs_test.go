@@ -34,7 +34,7 @@ func newDying(node, at string) dying {
 	return dying{orchestrator.ForRuns(runs.NewDecider(0, nil), node), when, kind}
 }
 
-func (d dying) Decide(ctx context.Context, in orchestrator.Input) ([]orchestrator.Decision, error) {
+func (d dying) Decide(ctx context.Context, in orchestrator.Input) error {
 	record := in.Record
 	in.Record = func(ctx context.Context, decisions []orchestrator.Decision, also func(*kv.Txn)) error {
 		hit := slices.ContainsFunc(decisions, func(x orchestrator.Decision) bool { return x.Kind == d.kind })

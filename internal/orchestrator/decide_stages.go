@@ -71,7 +71,7 @@ func stagesSeen(deciders []Decider, session string) (all map[string]stageSeen, o
 	return nil, false
 }
 
-// nextDue returns when time alone changes a gate; the zero time: never.
+// nextDue returns when time alone changes a gate or opens a window; the zero time: never.
 func (d *stagesDecider) nextDue() (due time.Time) {
 	for _, g := range d.waiting {
 		if !g.next.IsZero() && (due.IsZero() || g.next.Before(due)) {
@@ -82,7 +82,7 @@ func (d *stagesDecider) nextDue() (due time.Time) {
 }
 
 // Decide implements Decider.
-func (d *stagesDecider) Decide(ctx context.Context, in Input) (decisions []Decision, err error) {
+func (d *stagesDecider) Decide(ctx context.Context, in Input) (err error) {
 	waiting, interrupted := map[string]waitingGate{}, false
 	defer func() {
 		if d.waiting, d.session = waiting, in.Session; err != nil || interrupted {
@@ -103,10 +103,13 @@ func (d *stagesDecider) Decide(ctx context.Context, in Input) (decisions []Decis
 		}
 	}
 	if len(active) == 0 {
-		return nil, nil
+		return nil
 	}
 	var errs []error
 	err = in.places.plan(ctx, func(ctx context.Context, r *round) error {
+		if interrupted = idleReason(&r.State) != ""; interrupted {
+			return nil // since the cycle began; the next one says so
+		}
 		r.forget(func(change string) bool {
 			name, is := strings.CutPrefix(change, changeStage)
 			return is && !slices.Contains(active, name)
@@ -124,10 +127,10 @@ func (d *stagesDecider) Decide(ctx context.Context, in Input) (decisions []Decis
 		}
 		return nil
 	})
-	if interrupted = overtaken(err); interrupted {
-		err = nil
+	if overtaken(err) {
+		interrupted, err = true, nil
 	}
-	return nil, errors.Join(append(errs, err)...)
+	return errors.Join(append(errs, err)...)
 }
 
 // changeStage, followed by its name, names a stage among the changes that wait for a place.
@@ -167,6 +170,9 @@ func (d *stagesDecider) stage(ctx context.Context, in Input, r *round, name stri
 	d.seen[name] = seen
 	demand.Nodes = plan.Denied
 	r.wants(demand)
+	if len(plan.Offers) == 0 {
+		r.last(demand)
+	}
 	delete(d.settled, name)
 	do := stages.Write(documents, plan, r.State.Indexes[cluster.KeyControl])
 	if do == nil {
@@ -181,9 +187,6 @@ func (d *stagesDecider) stage(ctx context.Context, in Input, r *round, name stri
 	}
 	write := func(also func(*kv.Txn)) error {
 		both := func(t *kv.Txn) { do(t); also(t) }
-		if len(decisions) == 0 {
-			return commit(ctx, in.Store, both)
-		}
 		return in.Record(ctx, decisions, both)
 	}
 	if len(plan.Offers) == 0 {
@@ -192,14 +195,13 @@ func (d *stagesDecider) stage(ctx context.Context, in Input, r *round, name stri
 	return gate, r.offer(ctx, plan.Offers, write)
 }
 
-// waitingFor returns the gate that a stage waits for: the run of the document, which
-// the plan may have named just now, and when time changes the gate.
+// waitingFor returns what a stage waits for: the run of its gate, which
+// the plan may have named just now, and when time changes the gate or opens the window.
 func waitingFor(d stage.Documents, p stage.Planned, now time.Time) *waitingGate {
-	step := p.Turns.Step
-	if step == nil || step.Gate == nil {
-		return nil
+	g := waitingGate{next: p.GateNext}
+	if step := p.Turns.Step; step != nil && step.Gate != nil {
+		g.run = step.Gate.Run
 	}
-	g := waitingGate{run: step.Gate.Run, next: p.GateNext}
 	if before := d.Turns.Step; g.run != "" && (before == nil || before.Gate == nil || before.Gate.Run != g.run) {
 		g.next = now // the next cycle asks for the run
 	}
@@ -209,19 +211,20 @@ func waitingFor(d stage.Documents, p stage.Planned, now time.Time) *waitingGate 
 // gate returns what is known of the run that the gate of a stage names, and asks for the
 // run if it does not exist. Hosts name the workflow, so only the orchestrator's
 // own list lets it run.
-func (d *stagesDecider) gate(ctx context.Context, in Input, documents stage.Documents, hosts []stage.Host) (*rollout.GateRun, error) {
+func (d *stagesDecider) gate(ctx context.Context, in Input, documents stage.Documents, hosts []stage.Host) (*pace.GateRun, error) {
 	step := documents.Turns.Step
 	if step == nil || step.Gate == nil || step.Gate.Run == "" {
 		return nil, nil //nolint:nilnil // nil: nothing is asked
 	}
 	id, workflow := step.Gate.Run, stage.PolicyOf(hosts).Gate.Workflow
 	if !slices.Contains(d.gates, workflow) {
-		return &rollout.GateRun{ID: id, Answer: rollout.GateUnanswered, Line: "\"stage_gates\" of the orchestrator does not list it"}, nil
+		return &pace.GateRun{ID: id, Answer: pace.GateUnanswered, Line: "\"stage_gates\" of the orchestrator does not list it"}, nil
 	}
-	known, missing, err := gateRun(ctx, in, id, workflow)
+	known, missing, err := gateRun(ctx, in.Store, id, workflow)
 	if missing {
+		*in.asked = true
 		facts := rollout.FactsOfStageGate(documents.Stage, step.String(), *step.Gate, step.HostNames())
-		return nil, askGate(ctx, in, id, workflow, "stage "+documents.Stage, facts)
+		return nil, askGate(ctx, in.Store, id, workflow, "stage "+documents.Stage, facts)
 	}
 	return known, err
 }

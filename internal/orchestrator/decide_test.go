@@ -24,14 +24,18 @@ type recorder struct {
 
 func (r *recorder) Name() string { return r.name }
 
-func (r *recorder) Decide(ctx context.Context, in orchestrator.Input) ([]orchestrator.Decision, error) {
+func (r *recorder) Decide(ctx context.Context, in orchestrator.Input) error {
 	r.mu.Lock()
 	r.inputs = append(r.inputs, in)
 	r.mu.Unlock()
 	if r.decide == nil {
-		return nil, nil
+		return nil
 	}
-	return r.decide(ctx, in)
+	decisions, err := r.decide(ctx, in)
+	if err != nil || len(decisions) == 0 {
+		return err
+	}
+	return in.Record(ctx, decisions, nil)
 }
 
 func (r *recorder) asked() int {
@@ -40,8 +44,8 @@ func (r *recorder) asked() int {
 	return len(r.inputs)
 }
 
-// TestDeciders: decisions are journalled with what carries them out, one that
-// no longer holds is dropped, and a decider that fails stops no other.
+// TestDeciders: decisions are journalled with what carries them out, of one that
+// no longer holds nothing happens, and a decider that fails stops no other.
 func TestDeciders(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -57,11 +61,14 @@ func TestDeciders(t *testing.T) {
 			return nil, err
 		}
 		swap := func(t *kv.Txn) { count.In(in.Store).SwapIn(t, e, e.Value+"x") }
-		return []orchestrator.Decision{
-			{Kind: "counted", Text: fmt.Sprint(len(e.Value) + 1), Reason: "not yet three", Do: swap},
-			{Kind: "twice", Text: "never", Do: swap}, // the first has changed it
-			{Kind: "thought", Node: "a", Text: "nothing to do"},
-		}, nil
+		counted := []orchestrator.Decision{{Kind: "counted", Text: fmt.Sprint(len(e.Value) + 1), Reason: "not yet three"}}
+		if err := in.Record(ctx, counted, swap); err != nil {
+			return nil, err
+		}
+		if err := in.Record(ctx, []orchestrator.Decision{{Kind: "twice", Text: "never"}}, swap); !errors.Is(err, kv.ErrConflict) {
+			t.Errorf("a decision on what the first has changed: %v", err)
+		}
+		return []orchestrator.Decision{{Kind: "thought", Node: "a", Text: "nothing to do"}}, nil
 	}
 	o := quick(s.client)
 	o.Interval, o.Deciders = 50*time.Millisecond, []orchestrator.Decider{bad, good}
@@ -74,23 +81,22 @@ func TestDeciders(t *testing.T) {
 	good.mu.Lock()
 	first := good.inputs[0]
 	good.mu.Unlock()
-	if len(first.Previous.Nodes) != 0 || len(first.View.Nodes) != 1 || len(first.Members) != 1 || len(first.Events) != 4 || first.Paused != nil || first.Epoch == 0 {
+	if len(first.Members) != 1 || first.State.Control.Paused != nil || first.Session == "" {
 		t.Errorf("the first question was %+v", first)
 	}
-	s.eventually("three reports of decisions that were dropped", func() error { // a report comes after its events
-		dropped := 0
+	s.eventually("reports of six decisions", func() error { // a report comes after its events
+		decided := 0
 		for _, r := range s.reports() {
-			for _, d := range r.Decisions {
-				if d.Dropped != "" {
-					dropped++
-				}
-			}
+			decided += r.Decided
 		}
-		if dropped != 3 {
-			return fmt.Errorf("%d: %+v", dropped, s.reports())
+		if decided != 6 {
+			return fmt.Errorf("%d: %+v", decided, s.reports())
 		}
 		return nil
 	})
+	if names, err := kv.NewTextTree(s.store, "orchestrate/decided/").Names(t.Context()); err != nil || len(names) > 0 {
+		t.Errorf("not journalled yet: %v, %v", names, err)
+	}
 	s.cyclesPass(orch, 1)
 	if last := orch.Status().Last; last.Outcome != orchestrator.OutcomePartial || len(last.Problems) != 1 || last.Problems[0].Why != "no idea" {
 		t.Errorf("last report %+v", last)
@@ -104,7 +110,7 @@ func TestDeciders(t *testing.T) {
 	s.eventually("a question with the pause", func() error {
 		good.mu.Lock()
 		defer good.mu.Unlock()
-		if good.inputs[len(good.inputs)-1].Paused == nil {
+		if good.inputs[len(good.inputs)-1].State.Control.Paused == nil {
 			return errEventsPending
 		}
 		return nil

@@ -294,7 +294,7 @@ func (d *difference) services(before, now View, nodes []string) {
 	}
 }
 
-// Kinds of events that Diff finds. Decisions have kinds of their own.
+// Kinds of events that Difference finds. Decisions have kinds of their own.
 const (
 	ClusterCreated        = "cluster_created"
 	ClusterDeleted        = "cluster_deleted"
@@ -331,7 +331,7 @@ const (
 	DocumentReadable = "document_readable" // again
 )
 
-// differenceKinds returns all kinds of events that Diff finds.
+// differenceKinds returns all kinds of events that Difference finds.
 func differenceKinds() []string {
 	return []string{
 		ClusterCreated, ClusterDeleted, ClusterChanged, ClusterPaused, ClusterResumed, HoldEnded, FreezeBegan, FreezeEnded, DesiredVersionChanged, LeadersChanged, ManagersChanged,
@@ -388,7 +388,7 @@ const (
 // rolloutKind is the kind of event for a rollout's decision of a kind.
 func rolloutKind(kind string) string { return "rollout_" + strings.ReplaceAll(kind, " ", "_") }
 
-// Kinds returns all kinds of events that this version journals: what Diff
+// Kinds returns all kinds of events that this version journals: what Difference
 // finds and what is decided, sorted. A newer one may know more.
 func Kinds() []string {
 	all := append(differenceKinds(), OperatorChange, RolloutAdopted, RolloutBudgeted, OrchestratorFailing, OrchestratorRecovered)

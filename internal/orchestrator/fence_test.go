@@ -16,7 +16,7 @@ import (
 func TestFenced(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	wrote := make(chan error, 1)
+	wrote, epoch := make(chan error, 1), make(chan uint64, 1)
 	lost := false
 	d := &recorder{name: "late", decide: func(ctx context.Context, in orchestrator.Input) ([]orchestrator.Decision, error) {
 		if lost {
@@ -26,6 +26,7 @@ func TestFenced(t *testing.T) {
 		ctx = context.WithoutCancel(ctx) // it may end as soon as the lock is lost
 		lock, _, err := s.client.KVGet(ctx, s.store.Path(cluster.OrchestratorLock), consul.Query{})
 		if err == nil {
+			epoch <- lock.ModifyIndex
 			err = s.client.SessionDestroy(ctx, lock.Session)
 		}
 		if err != nil {
@@ -33,17 +34,16 @@ func TestFenced(t *testing.T) {
 		}
 		_, err = in.Store.Txn().Set("stray/own", []byte("x")).Commit(ctx)
 		wrote <- err
-		return []orchestrator.Decision{{Kind: "stray", Text: "too late", Do: func(t *kv.Txn) { t.Set("stray/decided", []byte("x")) }}}, nil
+		decided := []orchestrator.Decision{{Kind: "stray", Text: "too late"}}
+		return nil, in.Record(ctx, decided, func(t *kv.Txn) { t.Set("stray/decided", []byte("x")) })
 	}}
 	o := quick(s.client)
 	o.Deciders = []orchestrator.Decider{d}
 	orch, _ := s.start(o)
+	first := <-epoch
 	if err := <-wrote; !errors.Is(err, kv.ErrLockLost) {
 		t.Errorf("a write without the lock: %v, want that the lock is lost", err)
 	}
-	d.mu.Lock()
-	first := d.inputs[0].Epoch
-	d.mu.Unlock()
 	s.eventually("the lock to be held again", func() error {
 		if st := orch.Status(); !st.Active || st.Epoch <= first || st.Last == nil || st.Last.Epoch != st.Epoch {
 			return errEventsPending

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/metrics"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/text"
@@ -34,22 +35,25 @@ func fleetMetrics() map[string]metrics.Desc {
 		"jorc_hosts":                {"Members by liveness.", []string{"liveness"}},
 		"jorc_hosts_out_of_service": {"Members out of service, by reason.", []string{"reason"}},
 		"jorc_host_out_of_service_start_timestamp_seconds": {"Since when a host is out of service; at most 50 hosts, the longest first.", []string{"host", "reason"}},
-		"jorc_rollout_info":                            {"Always 1; the labels are the version and the state of the rollout.", []string{"version", "state"}},
-		"jorc_rollout_paused":                          {"Whether the rollout is paused, by what: jorc after failures or a missed deadline, or an operator.", []string{"by"}},
-		"jorc_rollout_waiting":                         {"1 for what a rollout in progress waits for; all 0 when it is over.", []string{"reason"}},
-		"jorc_rollout_members":                         {"Members that take part in the rollout, by progress.", []string{"progress"}},
-		"jorc_rollout_start_timestamp_seconds":         {"When the rollout was triggered.", nil},
-		"jorc_rollout_last_progress_timestamp_seconds": {"When the last member arrived at the version, or when hosts could begin again after that.", nil},
-		"jorc_stage_hosts":                             {"Hosts of a stage by state. Stages beyond the first 50 have no series.", []string{"stage", "state"}},
-		"jorc_stage_stopped":                           {"Whether a change of the stage failed on a host or at a gate, and no operator approved it.", []string{"stage"}},
-		"jorc_stage_wait_start_timestamp_seconds":      {"Since when the host waits that has waited longest for its turn, as far as this orchestrator saw it; missing if none waits.", []string{"stage"}},
-		"jorc_runs":                                    {"Runs in progress, by state.", []string{"state"}},
-		"jorc_run_members":                             {"Members of the runs in progress, by the state of their job.", []string{"state"}},
-		"jorc_run_wait_start_timestamp_seconds":        {"Since when the run waits that has waited longest; missing if no run waits.", nil},
-		"jorc_rule_last_run_timestamp_seconds":         {"When a rule with a schedule last started a run; missing: never. At most 50 rules.", []string{"rule"}},
-		"jorc_rule_next_run_timestamp_seconds":         {"When a rule with a schedule is to start a run next; in the past: it is overdue.", []string{"rule"}},
-		"jorc_rule_last_missed_timestamp_seconds":      {"When a due time of a rule was last found to be missed; missing: never.", []string{"rule"}},
-		"jorc_rule_missed_total":                       {"How often due times of a rule were missed; several in a row count once.", []string{"rule"}},
+		"jorc_budget_hosts_allowed":                        {"How many hosts may be out of service by a limit of the budget: of the cluster, a role, or how many zones. At most 20 roles.", []string{"limit", "name"}},
+		"jorc_budget_hosts_out":                            {"How many hosts, or zones, are out of service by that limit.", []string{"limit", "name"}},
+		"jorc_budget_used_by_failed":                       {"Whether failed hosts use up a limit of the budget, so that nothing that disturbs begins.", []string{"limit", "name"}},
+		"jorc_rollout_info":                                {"Always 1; the labels are the version and the state of the rollout.", []string{"version", "state"}},
+		"jorc_rollout_paused":                              {"Whether the rollout is paused, by what: jorc after failures or a missed deadline, or an operator.", []string{"by"}},
+		"jorc_rollout_waiting":                             {"1 for what a rollout in progress waits for; all 0 when it is over.", []string{"reason"}},
+		"jorc_rollout_members":                             {"Members that take part in the rollout, by progress.", []string{"progress"}},
+		"jorc_rollout_start_timestamp_seconds":             {"When the rollout was triggered.", nil},
+		"jorc_rollout_last_progress_timestamp_seconds":     {"When the last member arrived at the version, or when hosts could begin again after that.", nil},
+		"jorc_stage_hosts":                                 {"Hosts of a stage by state. Stages beyond the first 50 have no series.", []string{"stage", "state"}},
+		"jorc_stage_stopped":                               {"Whether a change of the stage failed on a host or at a gate, and no operator approved it.", []string{"stage"}},
+		"jorc_stage_wait_start_timestamp_seconds":          {"Since when the host waits that has waited longest for its turn, as far as this orchestrator saw it; missing if none waits.", []string{"stage"}},
+		"jorc_runs":                                        {"Runs in progress, by state.", []string{"state"}},
+		"jorc_run_members":                                 {"Members of the runs in progress, by the state of their job.", []string{"state"}},
+		"jorc_run_wait_start_timestamp_seconds":            {"Since when the run waits that has waited longest; missing if no run waits.", nil},
+		"jorc_rule_last_run_timestamp_seconds":             {"When a rule with a schedule last started a run; missing: never. At most 50 rules.", []string{"rule"}},
+		"jorc_rule_next_run_timestamp_seconds":             {"When a rule with a schedule is to start a run next; in the past: it is overdue.", []string{"rule"}},
+		"jorc_rule_last_missed_timestamp_seconds":          {"When a due time of a rule was last found to be missed; missing: never.", []string{"rule"}},
+		"jorc_rule_missed_total":                           {"How often due times of a rule were missed; several in a row count once.", []string{"rule"}},
 	} {
 		t := metrics.Gauge
 		if strings.HasSuffix(name, "_total") {
@@ -73,11 +77,15 @@ func (o *Orchestrator) Collect(out *metrics.Exposition) {
 	f := fleet{cluster: o.o.Cluster, descs: fleetMetrics(), out: out}
 	f.collectCluster(seen)
 	versions := []string{seen.view.Cluster.Desired}
-	if d, s, ok := seen.rollout(o.rollouts, time.Now()); ok {
-		f.collectRollout(d, s)
+	stored, members, known := seen.rollout(o.rollouts)
+	if d := stored.Document; known && stored.Exists {
+		f.collectRollout(d, rollout.Summarize(d, members, time.Now()))
 		versions = append(versions, d.Version, d.Previous)
 	}
 	f.collectMembers(seen, versions)
+	if known && seen.state.Control.Budget != nil {
+		f.collectBudget(o.count(&seen.state, members, seen.view.Life))
+	}
 	if seen.stagesKnown {
 		f.collectStages(seen.stages)
 	}
@@ -137,15 +145,31 @@ func (f fleet) collectMembers(o *observation, versions []string) {
 		f.send("jorc_hosts", float64(life[string(l)]), string(l))
 	}
 	out := o.out()
-	count := map[cluster.OutReason]int{}
+	count := map[pace.OutReason]int{}
 	for i, h := range out {
 		count[h.reason]++
 		if i < maxOutHosts {
 			f.moment("jorc_host_out_of_service_start_timestamp_seconds", h.since, h.node, string(h.reason))
 		}
 	}
-	for _, reason := range []cluster.OutReason{cluster.OutGrant, cluster.OutDown, cluster.OutCritical, cluster.OutMaintenance} {
+	for _, reason := range []pace.OutReason{pace.OutGrant, pace.OutDown, pace.OutCritical, pace.OutMaintenance} {
 		f.send("jorc_hosts_out_of_service", float64(count[reason]), string(reason))
+	}
+}
+
+func (f fleet) collectBudget(a *pace.Account) {
+	roles, failures := 0, a.Failures()
+	for _, u := range a.Uses() {
+		if u.Kind == pace.OfRole {
+			if roles++; roles > maxRoleLabels {
+				continue
+			}
+		}
+		name := text.Truncate(u.Name, maxLabelBytes)
+		f.send("jorc_budget_hosts_allowed", float64(u.Allowed), u.Kind, name)
+		f.send("jorc_budget_hosts_out", float64(u.Out), u.Kind, name)
+		failed := slices.ContainsFunc(failures, func(f pace.Failure) bool { return f.Limit == u.Limit })
+		f.truth("jorc_budget_used_by_failed", failed, u.Kind, name)
 	}
 }
 
@@ -154,7 +178,7 @@ func (f fleet) collectRollout(d rollout.Document, s rollout.Summary) {
 	paused := d.State() == rollout.Paused
 	f.truth("jorc_rollout_paused", paused && s.PausedByJorc, "jorc")
 	f.truth("jorc_rollout_paused", paused && !s.PausedByJorc, "operator")
-	for _, b := range rollout.Blockers() {
+	for _, b := range pace.Blockers() {
 		f.truth("jorc_rollout_waiting", s.Blocker == b, string(b))
 	}
 	for progress, n := range map[string]int{

@@ -13,6 +13,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/orchestrator"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/workflow"
@@ -25,7 +26,7 @@ type gateSite struct {
 }
 
 // newGateSite triggers v2 in two batches with a gate, of which the first is one member.
-func newGateSite(t *testing.T, script string, policy func(*rollout.Policy)) *gateSite {
+func newGateSite(t *testing.T, script string, policy func(*pace.Policy)) *gateSite {
 	t.Helper()
 	g := &gateSite{site: newSite(t), asked: filepath.Join(t.TempDir(), "asked")}
 	g.host("boss", "10.0.0.9", "passing", "passing")
@@ -35,9 +36,9 @@ func newGateSite(t *testing.T, script string, policy func(*rollout.Policy)) *gat
 		g.join(node, "web")
 		g.must(g.cluster.ReportVersion(t.Context(), node, "v1"))
 	}
-	g.must(g.rollouts.Trigger(t.Context(), rollout.Request{Version: "v2", By: "ann", Policy: func(p *rollout.Policy) {
-		p.Batches = []rollout.Amount{{N: 1}, {N: 100, Percent: true}}
-		p.Gate = rollout.Gate{Workflow: "slo"}
+	g.must(g.rollouts.Trigger(t.Context(), rollout.Request{Version: "v2", By: "ann", Policy: func(p *pace.Policy) {
+		p.Batches = []pace.Amount{{N: 1}, {N: 100, Percent: true}}
+		p.Gate = pace.Gate{Workflow: "slo"}
 		policy(p)
 	}}))
 	w := runs.NewWorker(runs.WorkerOptions{Store: g.store, Node: "boss", Runner: workflow.New(workflow.Options{
@@ -52,13 +53,10 @@ func newGateSite(t *testing.T, script string, policy func(*rollout.Policy)) *gat
 	return g
 }
 
-func (g *gateSite) deciders() []orchestrator.Decider {
-	return []orchestrator.Decider{orchestrator.ForRollout(g.rollouts), orchestrator.ForRuns(runs.NewDecider(0, nil), "boss")}
-}
-
 func (g *gateSite) options() orchestrator.Options {
 	o := quick(g.client)
-	o.Interval, o.Deciders = 100*time.Millisecond, g.deciders()
+	o.Interval, o.Rollouts = 100*time.Millisecond, true
+	o.Deciders = []orchestrator.Decider{orchestrator.ForRuns(runs.NewDecider(0, nil), "boss")}
 	return o
 }
 
@@ -82,19 +80,27 @@ func (g *gateSite) until(what string, wanted func(rollout.Document) bool) rollou
 	return d
 }
 
-// arrive reports the version for a member that is admitted.
+// arrive has the member that is offered a grant carry it out.
 func (g *gateSite) arrive() {
 	g.t.Helper()
-	g.until("batch 1", func(d rollout.Document) bool { return d.Phase == rollout.Batch })
-	s, err := g.rollouts.Load(g.t.Context())
-	g.must(nil, err)
-	state, err := g.rollouts.Observe(g.t.Context(), s)
-	g.must(nil, err)
-	for _, h := range rollout.Progress(s.Document, state, time.Now()) {
-		if h.Detail != "" && !strings.Contains(h.Detail, "not admitted yet") && h.State == rollout.HostPending {
-			g.must(g.cluster.ReportVersion(g.t.Context(), h.Node, "v2"))
+	g.eventually("a grant", func() error {
+		s, err := g.rollouts.Load(g.t.Context())
+		g.must(nil, err)
+		state, err := g.rollouts.Observe(g.t.Context(), s)
+		g.must(nil, err)
+		for _, m := range state.Members {
+			if m.Grant.State != rollout.Offered || m.Void {
+				continue
+			}
+			now := time.Now().UTC()
+			_, err := g.cluster.ReportWriter(m.Node).Change(g.t.Context(), func(r cluster.Report) (cluster.Report, error) {
+				done := cluster.GrantAnswer{ID: m.Grant.ID, Version: m.Grant.Version, State: cluster.GrantDone, Since: now, Ended: now}
+				return r.Answering(done).At(m.Grant.Version, now), nil
+			})
+			return err
 		}
-	}
+		return errEventsPending
+	})
 }
 
 // asks returns what each run of the gate was told.
@@ -107,46 +113,20 @@ func (g *gateSite) asks() []string {
 	return strings.FieldsFunc(string(text), func(r rune) bool { return r == '\n' })
 }
 
-// mortal ends its orchestrator in the n-th decision about the rollout, before or
-// after it read and wrote.
-type mortal struct {
-	orchestrator.Decider
-	left *int
-	late bool
-	die  func()
-}
-
-func (m mortal) Decide(ctx context.Context, in orchestrator.Input) ([]orchestrator.Decision, error) {
-	if *m.left--; *m.left > 0 {
-		return m.Decider.Decide(ctx, in)
-	}
-	if !m.late {
-		m.die()
-		return nil, context.Canceled
-	}
-	_, err := m.Decider.Decide(ctx, in)
-	m.die()
-	return nil, errors.Join(err, context.Canceled)
-}
-
 // TestGateSurvives: orchestrators that die at any moment repeat neither the step nor the
 // bake of a gate, and ask each of its samples once.
 func TestGateSurvives(t *testing.T) {
 	t.Parallel()
-	g := newGateSite(t, "echo 0 errors", func(p *rollout.Policy) {
-		p.Bake = rollout.Duration(time.Second)
-		p.Gate.Samples, p.Gate.Interval = 2, rollout.Duration(200*time.Millisecond)
+	g := newGateSite(t, "echo 0 errors", func(p *pace.Policy) {
+		p.Bake = pace.Duration(time.Second)
+		p.Gate.Samples, p.Gate.Interval = 2, pace.Duration(200*time.Millisecond)
 	})
 	_, stop := g.start(g.options())
 	g.arrive()
 	since := g.until("the gate", func(d rollout.Document) bool { return d.Gate != nil }).Gate.Since
 	stop()
-	for i := range 12 {
-		ctx, cancel := context.WithCancel(context.Background())
-		o, left := g.options(), i%4+1
-		o.Deciders[0] = mortal{o.Deciders[0], &left, i%2 == 0, cancel}
-		g.must(nil, orchestrator.New(o).Run(ctx))
-		cancel()
+	for i := range int64(12) {
+		g.dieAtStep(g.options(), 4+i, i%2 == 0)
 		if gate := g.document().Gate; gate != nil && !gate.Since.Equal(since) {
 			t.Fatalf("the bake began again: %+v, want since %s", gate, since)
 		}
@@ -168,13 +148,12 @@ func TestGateSurvives(t *testing.T) {
 			}
 		}
 	}
-	kinds := map[string]int{}
-	for _, e := range g.events() {
-		kinds[e.Kind]++
-	}
-	if kinds["rollout_admitted"] != 2 || kinds["rollout_step_done"] != 1 || kinds["rollout_gate_passed"] != 1 {
-		t.Errorf("events: %v", kinds)
-	}
+	g.eventually("all events", func() error {
+		if kinds := g.kinds(); kinds["rollout_admitted"] != 2 || kinds["rollout_step_done"] != 1 || kinds["rollout_gate_passed"] != 1 {
+			return fmt.Errorf("there are %v", kinds)
+		}
+		return nil
+	})
 }
 
 // TestGateAnswers: what a gate says no with, and what means that it cannot be asked; its run ends, also one that
@@ -183,14 +162,14 @@ func TestGateAnswers(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		script string
-		policy func(*rollout.Policy)
+		policy func(*pace.Policy)
 		want   string // of the reason why it is paused
 	}{
-		"no":        {"echo 7 % errors; exit 1", func(*rollout.Policy) {}, `gate "slo" of batch 1 of 2 failed: task "ask" on boss: exit code 1: 7 % errors`},
-		"not found": {"no-such-program", func(p *rollout.Policy) { p.OnFailure = rollout.OnFailureRollback }, "cannot be asked: "},
-		"unknown":   {"true", func(p *rollout.Policy) { p.Gate.Workflow = "sloo" }, `gate "sloo" of batch 1 of 2 cannot be asked: `},
-		"not yet":   {"echo little traffic; exit 196", func(p *rollout.Policy) { p.Gate.Timeout = rollout.Duration(2 * time.Second) }, "it did not answer for 2s"},
-		"early end": {"exit 195", func(*rollout.Policy) {}, `task "ask" ended the workflow early`},
+		"no":        {"echo 7 % errors; exit 1", func(*pace.Policy) {}, `gate "slo" of batch 1 of 2 failed: task "ask" on boss: exit code 1: 7 % errors`},
+		"not found": {"no-such-program", func(p *pace.Policy) { p.OnFailure = pace.OnFailureRollback }, "cannot be asked: "},
+		"unknown":   {"true", func(p *pace.Policy) { p.Gate.Workflow = "sloo" }, `gate "sloo" of batch 1 of 2 cannot be asked: `},
+		"not yet":   {"echo little traffic; exit 196", func(p *pace.Policy) { p.Gate.Timeout = pace.Duration(2 * time.Second) }, "it did not answer for 2s"},
+		"early end": {"exit 195", func(*pace.Policy) {}, `task "ask" ended the workflow early`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -209,7 +188,7 @@ func TestGateAnswers(t *testing.T) {
 				}
 				return err
 			})
-			if got, err := all.IDs(t.Context(), false); err != nil || len(got) != 1 || !strings.HasPrefix(got[0], rollout.GateRunPrefix+"v2-") {
+			if got, err := all.IDs(t.Context(), false); err != nil || len(got) != 1 || !strings.HasPrefix(got[0], pace.GateRunPrefix+"v2-") {
 				t.Errorf("runs: %v, %v", got, err)
 			}
 		})

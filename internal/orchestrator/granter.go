@@ -1,8 +1,10 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jorc/jorc/internal/concurrency"
@@ -18,11 +20,16 @@ const gatherReports = 10 * time.Millisecond
 // restored: hosts report meanwhile what they are at.
 const quietAfterRestore = time.Minute
 
-// granter offers grants to the hosts of a rollout, beside the cycles: it neither
-// waits for them nor for events to be journalled.
+// granter moves the rollout from phase to phase, and offers grants to its hosts, beside the cycles: it
+// neither waits for them nor for events to be journalled.
 type granter struct {
 	*term
 	wake concurrency.Signal
+	// problem is why the rollout cannot be planned; nil: it can.
+	problem concurrency.Latest[error]
+	// history has what orchestrators know of the rollouts before; nil: it is to be read. Only a pass
+	// uses it, in its round.
+	history *rollout.Stored
 }
 
 func newGranter(t *term) *granter { return &granter{term: t, wake: t.watcher.Changes()} }
@@ -34,17 +41,14 @@ const firstGrantRetry, lastGrantRetry = 100 * time.Millisecond, 10 * time.Second
 func (g *granter) run(ctx context.Context) error {
 	retry := concurrency.NewBackoff(firstGrantRetry, lastGrantRetry)
 	for ctx.Err() == nil {
-		var again time.Time
-		err := g.places.plan(ctx, func(ctx context.Context, r *round) (err error) {
-			again, err = g.pass(ctx, r)
-			return err
-		})
+		again, err := g.plan(ctx)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
 			pause := retry.Next()
 			if !errors.Is(err, kv.ErrConflict) {
-				g.o.Log.Warn("grants are tried again", "error", err, "again_in", pause)
+				g.problem.Set(err)
+				g.o.Log.Warn("the rollout is planned again", "error", err, "again_in", pause)
 			}
 			_ = concurrency.Sleep(ctx, pause) // ends with ctx
 		default:
@@ -53,6 +57,31 @@ func (g *granter) run(ctx context.Context) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// plan runs one pass in a round of its own.
+func (g *granter) plan(ctx context.Context) (again time.Time, err error) {
+	err = g.places.plan(ctx, func(ctx context.Context, r *round) (err error) {
+		again, err = g.pass(ctx, r)
+		return err
+	})
+	return again, err
+}
+
+// mostAtOnce is how many passes a request for a cycle waits for.
+const mostAtOnce = 10
+
+// settle runs passes until there is nothing left to do now.
+func (g *granter) settle(ctx context.Context) error {
+	for range mostAtOnce {
+		again, err := g.plan(ctx)
+		switch {
+		case overtaken(err):
+		case err != nil || again.IsZero() || again.After(time.Now()):
+			return err
+		}
+	}
+	return nil
 }
 
 // await returns when there is something new, or at a time that is not zero.
@@ -71,30 +100,65 @@ func (g *granter) await(ctx context.Context, at time.Time) {
 // changeVersion names the rollout among the changes that wait for a place.
 const changeVersion = "version"
 
-// pass plans and offers. again is when to plan again even if nothing changes.
+// pass plans, writes what the rollout becomes, and offers. again is when to plan again even if nothing changes.
 func (g *granter) pass(ctx context.Context, r *round) (again time.Time, err error) {
+	decides := idleReason(&r.State) == ""
 	s, state, err := r.rollout()
-	if err != nil || !s.Current() || !s.Document.Paced() || s.Document.Phase == rollout.Aborted {
+	if decides {
+		g.problem.Set(cmp.Or(s.Damaged, err)) // hosts go by what they read last
+	}
+	if err != nil || s.Damaged != nil {
 		r.wants(pace.Demand{Change: changeVersion})
-		return again, err
+		return again, nil // until it can be read
+	}
+	now := time.Now()
+	if decides {
+		if s, err = g.withHistory(ctx, s); err != nil {
+			return again, err
+		}
+		if d, err := g.begun(ctx, s, state, now); err != nil || d != nil {
+			return now, g.write(ctx, d, err)
+		}
+	}
+	d := s.Document
+	if !s.Current() || d.Phase == pace.Aborted || !d.Paced() && (d.Over() || d.Stopped != nil) {
+		r.wants(pace.Demand{Change: changeVersion})
+		if do := g.places.rollouts.Know(s); decides && do != nil {
+			return now, g.write(ctx, &rolloutDecision{do: do}, nil)
+		}
+		return again, nil
 	}
 	state.PlannedSince = g.began
-	demand := pace.Demand{Change: changeVersion, Restores: s.Document.RollbackOf != nil, Open: state.Open(), Created: s.Document.Started}
+	if seen := g.lastObserved(); seen != nil {
+		downSince(state.Members, seen.view)
+		awaySince(state.Members, seen.view)
+	}
+	demand := pace.Demand{Change: changeVersion, Restores: d.RollbackOf != nil, Open: state.Open(), Created: d.Started}
 	if state.Places, err = r.account(demand); err != nil {
 		return again, err
 	}
-	plan := rollout.Plan(s.Document, state, time.Now())
-	if g.places.rollouts.Replace(s, plan.Document) != nil {
-		g.requested.Notify() // the cycle changes the document, together with its events
-		return time.Now().Add(time.Second), nil
+	if state.Gate, err = g.rolloutGate(ctx, d, state); err != nil {
+		return again, fmt.Errorf("ask the gate of the rollout: %w", err)
+	}
+	plan := rollout.Plan(d, state, now)
+	if decides {
+		if d, err := g.next(ctx, s, state, plan, now); err != nil || d != nil {
+			return now, g.write(ctx, d, err)
+		}
 	}
 	for _, d := range plan.Denied {
 		demand.Nodes = append(demand.Nodes, d.Node)
 	}
 	r.wants(demand)
 	if len(plan.Offers)+len(plan.Withdrawals) == 0 {
+		r.last(demand)
 		return plan.Again, nil
 	}
+	offered := make([]string, len(plan.Offers))
+	for i, o := range plan.Offers {
+		offered[i] = o.Node
+	}
+	r.sayAlone(offered)
 	r.ledger, err = g.places.rollouts.Apply(ctx, s, state, plan)
 	g.o.Log.Debug("grants", "offered", len(plan.Offers), "withdrawn", len(plan.Withdrawals), "error", err)
 	return plan.Again, err

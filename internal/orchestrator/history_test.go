@@ -10,6 +10,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -58,9 +59,9 @@ func TestHistory(t *testing.T) {
 	s.host("a", "10.0.0.1", "passing", "passing")
 	s.join("a", "web")
 	o := quick(s.client)
-	o.Deciders = []orchestrator.Decider{orchestrator.ForRollout(s.rollouts)}
+	o.Rollouts = true
 	s.start(o)
-	trigger := func(version string, policy func(*rollout.Policy)) {
+	trigger := func(version string, policy func(*pace.Policy)) {
 		t.Helper()
 		s.must(s.rollouts.Trigger(t.Context(), rollout.Request{Version: version, Policy: policy, By: "ann", Reason: "because of " + version}))
 		s.wantKnown(version, false)
@@ -73,7 +74,7 @@ func TestHistory(t *testing.T) {
 	s.must(nil, err)
 	s.wantKnown("v2", true)
 	trigger("v3", canaryFirst)
-	trigger("v4", func(p *rollout.Policy) { p.OnFailure = rollout.OnFailureRollback })
+	trigger("v4", func(p *pace.Policy) { p.OnFailure = pace.OnFailureRollback })
 	s.must(s.cluster.SetState(t.Context(), "a", "config", cluster.CategoryState{State: cluster.StateFailed, Version: "v4", Detail: "no disk"}))
 	s.eventually("the record of v4", func() error {
 		if all := s.history(); len(all) < 4 {
@@ -84,10 +85,10 @@ func TestHistory(t *testing.T) {
 	})
 	all := s.history()
 	for version, want := range map[string]rollout.Finished{
-		"v1": {Outcome: rollout.OutcomeDone, Counts: rollout.Counts{Members: 1, Done: 1}},
-		"v2": {Outcome: rollout.OutcomeAborted, Why: "by bob: wrong", Counts: rollout.Counts{Members: 1, Pending: 1}},
-		"v3": {Outcome: rollout.OutcomeSuperseded, Why: "superseded by v4, triggered by ann at ", Counts: rollout.Counts{Members: 1, Pending: 1}},
-		"v4": {Outcome: rollout.OutcomeRolledBack, Counts: rollout.Counts{Members: 1, Failed: 1}},
+		"v1": {Outcome: rollout.OutcomeDone, Counts: pace.Counts{Members: 1, Done: 1}},
+		"v2": {Outcome: rollout.OutcomeAborted, Why: "by bob: wrong", Counts: pace.Counts{Members: 1, Pending: 1}},
+		"v3": {Outcome: rollout.OutcomeSuperseded, Why: "superseded by v4, triggered by ann at ", Counts: pace.Counts{Members: 1, Pending: 1}},
+		"v4": {Outcome: rollout.OutcomeRolledBack, Counts: pace.Counts{Members: 1, Failed: 1}},
 	} {
 		got := all[version]
 		if got.Outcome != want.Outcome || got.Counts != want.Counts || !strings.HasPrefix(got.Why, want.Why) ||
@@ -109,7 +110,7 @@ func TestHistoryKept(t *testing.T) {
 	s.must(s.rollouts.Trigger(t.Context(), rollout.Request{Version: "v1"}))
 	s.must(s.cluster.ReportVersion(t.Context(), "a", "v1"))
 	o := quick(s.client)
-	o.Deciders = []orchestrator.Decider{orchestrator.ForRollout(s.rollouts)}
+	o.Rollouts = true
 	s.start(o)
 	s.wantKnown("v1", true)
 	names, err := s.rollouts.RecordNames(t.Context())

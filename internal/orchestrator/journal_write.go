@@ -65,6 +65,12 @@ func IsDecisionConflict(err error) bool {
 	return !slices.ContainsFunc(conflict.Failures, func(f kv.Failure) bool { return f.Key == keyCommit })
 }
 
+// isDecisionError reports whether err, of saving, is of what also added alone: nothing was
+// written then.
+func isDecisionError(err error) bool {
+	return IsDecisionConflict(err) || errors.Is(err, kv.ErrBadKey) || consul.IsPermanent(err)
+}
+
 // saveView encodes the parts of the view that are different.
 func (j *Journal) saveView(c *Commit, next View) ([]viewPart, error) {
 	old := j.commit.Value

@@ -17,7 +17,7 @@ import (
 func TestKinds(t *testing.T) {
 	t.Parallel()
 	want := []string{orchestrator.RolloutAdopted, orchestrator.RolloutBudgeted, orchestrator.OperatorChange}
-	for file, prefix := range map[string]string{"events.go": "", "../rollout/plan.go": "rollout_", "../runs/plan.go": "", "../stage/plan.go": ""} {
+	for file, prefix := range map[string]string{"events.go": "", "../pace/plan.go": "rollout_", "../rollout/plan.go": "rollout_", "../runs/plan.go": "", "../stage/plan.go": ""} {
 		n := len(want)
 		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
 		if err != nil {
@@ -29,7 +29,11 @@ func TestKinds(t *testing.T) {
 				continue
 			}
 			for _, spec := range group.Specs {
-				text, err := strconv.Unquote(spec.(*ast.ValueSpec).Values[0].(*ast.BasicLit).Value)
+				literal, ok := spec.(*ast.ValueSpec).Values[0].(*ast.BasicLit)
+				if !ok { // declared in the package that it names
+					continue
+				}
+				text, err := strconv.Unquote(literal.Value)
 				if err != nil {
 					t.Fatal(err)
 				}

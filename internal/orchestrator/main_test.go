@@ -71,7 +71,7 @@ func TestMain(m *testing.M) {
 			o.Deciders = []orchestrator.Decider{newDying(o.Node, at)}
 		}
 		if os.Getenv(paceOn) != "" {
-			o.Deciders = []orchestrator.Decider{orchestrator.ForRollout(rollout.New(client, "jorc", "prod"))}
+			o.Rollouts = true
 		}
 		_ = orchestrator.New(o).Run(context.Background()) // it is killed
 		return

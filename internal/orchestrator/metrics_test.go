@@ -15,6 +15,7 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/metrics"
 	"github.com/jorc/jorc/internal/orchestrator"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
@@ -24,10 +25,8 @@ import (
 // deciding are quick options with the deciders of an agent.
 func (s *site) deciding() orchestrator.Options {
 	o := quick(s.client)
-	o.Interval = 50 * time.Millisecond
-	o.Deciders = []orchestrator.Decider{
-		orchestrator.ForRollout(s.rollouts), orchestrator.ForRuns(runs.NewDecider(0, nil), "boss"),
-	}
+	o.Interval, o.Rollouts = 50*time.Millisecond, true
+	o.Deciders = []orchestrator.Decider{orchestrator.ForRuns(runs.NewDecider(0, nil), "boss")}
 	return o
 }
 
@@ -120,6 +119,15 @@ func TestFleetMetrics(t *testing.T) {
 		`jorc_rollout_members{cluster="prod",progress="failed"} 2`,
 	)
 
+	if got := s.metrics(o); strings.Contains(got, "jorc_budget_") {
+		t.Errorf("a budget that was not set:\n%s", got)
+	}
+	s.must(s.cluster.SetBudget(t.Context(), &pace.Budget{MaxOut: pace.Amount{N: 3}, Roles: map[string]pace.Amount{"web": {N: 1}}}))
+	s.wantMetrics(o,
+		`jorc_budget_hosts_allowed{cluster="prod",limit="cluster",name=""} 3`, `jorc_budget_hosts_out{cluster="prod",limit="role",name="web"} 1`,
+		`jorc_budget_used_by_failed{cluster="prod",limit="role",name="web"} 1`,
+	)
+	s.must(s.cluster.SetBudget(t.Context(), nil))
 	s.must(s.cluster.Pause(t.Context(), cluster.Hold{Since: time.Unix(0, 0), Reason: "why", By: "ann"}))
 	_, _, err = runs.New(s.store).Ask(t.Context(), "waits", runs.Request{Workflow: "backup"}, "ann")
 	s.must(nil, err)

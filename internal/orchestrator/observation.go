@@ -8,6 +8,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/stage"
@@ -168,7 +169,7 @@ func shortened(counts map[string]int) map[string]int {
 // outHost is a host that is out of service.
 type outHost struct {
 	node   string
-	reason cluster.OutReason
+	reason pace.OutReason
 	since  time.Time
 }
 
@@ -183,11 +184,11 @@ func (o *observation) out() []outHost {
 		}
 		host := outHost{node: node, reason: h.Condition.OutOfService(h.Report.Grant.Open())}
 		switch host.reason {
-		case cluster.InService:
+		case pace.InService:
 			continue
-		case cluster.OutGrant:
+		case pace.OutGrant:
 			host.since = h.Report.Grant.Since
-		case cluster.OutDown:
+		case pace.OutDown:
 			if host.since = n.LifeSince; !n.Life.Detached() {
 				host.since = o.agentDown[node]
 			}
@@ -228,17 +229,14 @@ func (o *observation) damaged() map[string]int {
 	return all
 }
 
-// rollout returns the document of the rollout and its summary; ok is false without
-// a document that can be read.
-func (o *observation) rollout(r *rollout.Rollouts, now time.Time) (d rollout.Document, s rollout.Summary, ok bool) {
+// rollout returns what is stored of the rollout, and the members as it sees them; ok is false
+// while that cannot be read, or it is not known who the members are.
+func (o *observation) rollout(r *rollout.Rollouts) (stored rollout.Stored, members rollout.State, ok bool) {
 	stored, err := r.StoredIn(&o.state, kv.Entry[rollout.Ledger]{})
-	if err != nil || !stored.Exists {
-		return d, s, false
-	}
-	state, err := rollout.StateOf(&o.state, stored)
 	if err != nil {
-		return d, s, false
+		return stored, members, false
 	}
-	state.PlannedSince = o.began
-	return stored.Document, rollout.Summarize(stored.Document, state, now), true
+	members, err = rollout.StateOf(&o.state, stored)
+	members.PlannedSince = o.began
+	return stored, members, err == nil
 }

@@ -1,7 +1,11 @@
 // Package orchestrator runs cycles for one cluster while it holds the cluster's
 // orchestration lock. A cycle reads the state, compares it with the last view,
 // journals the differences as events, asks the deciders, and writes a report.
-// Everything it writes is fenced by the lock.
+// Everything it writes is fenced by the lock. Beside the cycles a pass plans the
+// rollout whenever something changed.
+//
+// What is decided stands at a key of its own from the transaction that carries it out until a
+// cycle has journalled it, so that no decision waits for the journal and each becomes an event once.
 //
 // The view is kept in shards, the events in batches; both are written under new
 // names and made current by one swap of a pointer. So each difference between two
@@ -15,6 +19,7 @@ import (
 	"math/rand/v2"
 	"path"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -38,7 +43,7 @@ type Options struct {
 	Deciders []Decider     // asked in this order
 	Sinks    []Sink        // each name once
 	Probe    Probe         // default: TCP to the port on which the local agent gossips
-	Grants   bool          // pace rollouts
+	Rollouts bool          // plan the cluster's rollout, and offer its hosts grants
 	Quiet    time.Duration // without grants after Consul's KV was restored; default 1 min
 	Journal  JournalOptions
 	Lock     kv.LeaseOptions
@@ -58,6 +63,9 @@ type Orchestrator struct {
 	mu       sync.Mutex
 	status   Status
 	observed *observation // by the last cycle; nil: it does not orchestrate
+	// keeps is until when this host is taken out while it holds the lock: no other
+	// candidate took it.
+	keeps time.Time
 }
 
 // New returns an orchestrator. It does no I/O.
@@ -97,17 +105,59 @@ func (o *Orchestrator) Run(ctx context.Context) error {
 			_ = concurrency.Sleep(ctx, denied/2+rand.N(denied)) // ends with ctx
 			continue
 		}
-		o.work(held)
+		given := o.work(held)
 		if err := held.Release(ctx); err != nil && (ctx.Err() == nil || !errors.Is(err, kv.ErrLockLost)) {
 			o.o.Log.Warn("the orchestration of the cluster ended here", "error", err)
+		}
+		if given {
+			o.awaitOther(ctx)
 		}
 		_ = concurrency.Sleep(ctx, rand.N(spread)) // ends with ctx
 	}
 	return nil
 }
 
-// work runs cycles while the lock is held.
-func (o *Orchestrator) work(held *kv.Lease) {
+// Times of a lock that is given away.
+const (
+	// takenWithin is how long another candidate may take for a lock that is free. They all
+	// watch it, so it is gone within a second unless none of them can take it.
+	takenWithin = 15 * time.Second
+	// keepsFor is for how long the lock is not given away again after none took it.
+	keepsFor = 10 * time.Minute
+)
+
+// awaitOther returns when another host holds the lock that this one gave away, or none took it.
+func (o *Orchestrator) awaitOther(ctx context.Context) {
+	wait, cancel := context.WithTimeout(ctx, takenWithin)
+	defer cancel()
+	taken := false
+	_ = cluster.WatchOrchestrated(wait, o.store, func(held bool) {
+		if held {
+			taken = true
+			cancel()
+		}
+	}) // ends with wait
+	if taken || ctx.Err() != nil {
+		return
+	}
+	o.o.Log.Warn("no other candidate took the orchestrator's lock: this host is taken out of service while it holds it", "for", keepsFor)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.keeps = time.Now().Add(keepsFor)
+}
+
+// holder is the host that gives the lock away before it is taken out; empty: none does.
+func (o *Orchestrator) holder() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if time.Now().Before(o.keeps) {
+		return ""
+	}
+	return o.o.Node
+}
+
+// work runs cycles while the lock is held. It reports whether the lock is to be given away.
+func (o *Orchestrator) work(held *kv.Lease) (given bool) {
 	o.o.Log.Info("orchestrating the cluster")
 	o.setStatus(func(s *Status) { s.Active, s.Since, s.Epoch = true, time.Now().UTC(), held.Epoch() })
 	defer o.setStatus(func(s *Status) { s.Active, s.Since, s.Epoch, s.Sinks, s.Fails = false, time.Time{}, 0, nil, 0 })
@@ -115,8 +165,20 @@ func (o *Orchestrator) work(held *kv.Lease) {
 	t := newTerm(o, held)
 	o.o.Watcher.Set(t.watcher)
 	defer o.o.Watcher.Set(nil)
-	t.run(held.Context())
+	ctx, cancel := context.WithCancel(held.Context())
+	defer cancel()
+	t.end = cancel
+	t.run(ctx)
 	o.o.Log.Info("no longer orchestrating the cluster")
+	return t.given.Load()
+}
+
+// giveAway ends the term, so that another candidate takes the lock. This host is the last that
+// change has to take.
+func (t *term) giveAway(change string) {
+	t.o.Log.Info("gives the orchestrator's lock away: this host is the next to be taken out of service", "change", change)
+	t.given.Store(true)
+	t.end()
 }
 
 // Status is how an Orchestrator stands, for the status API.
@@ -177,6 +239,7 @@ type term struct {
 	journal  *Journal                                           // nil: what is current has to be read (again)
 	views    views
 	prober   *prober
+	outbox   *outbox
 	requests *requests
 	reports  *reports
 	sinks    *sinkDispatcher
@@ -184,6 +247,9 @@ type term struct {
 	// Consul has ACLs is not known yet, or it has none and nodes write them.
 	projector *cluster.Projector
 	aclsKnown bool
+
+	end   context.CancelFunc // ends the term
+	given atomic.Bool        // the term ends so that another candidate takes the lock
 
 	places    *places
 	grants    *granter
@@ -204,6 +270,7 @@ func newTerm(o *Orchestrator, held *kv.Lease) *term {
 	}
 	t.changes = t.watcher.Changes()
 	t.prober = newProber(o.o.Probe, o.o.Client)
+	t.outbox = newOutbox(t.store, held.Epoch())
 	t.requests = newRequests(t.store, t.requested)
 	t.reports = newReports(t.store)
 	t.sinks = newSinkDispatcher(o, t.store)
@@ -219,7 +286,7 @@ func (t *term) run(ctx context.Context) {
 	g.Go(func() error { return t.requests.watch(ctx, t) })
 	g.Go(func() error { return t.sinks.run(ctx) })
 	g.Go(func() error { return t.cycles(ctx) })
-	if t.o.Grants {
+	if t.o.Rollouts {
 		g.Go(func() error { return t.grants.run(ctx) })
 	}
 	_ = g.Wait() // all of them end with ctx
@@ -229,7 +296,7 @@ func (t *term) run(ctx context.Context) {
 // data was restored, since what was read before may no longer hold.
 func (t *term) watch(ctx context.Context) error {
 	err := t.watcher.Run(ctx)
-	if errors.Is(err, cluster.ErrRestored) && t.o.Grants {
+	if errors.Is(err, cluster.ErrRestored) && t.o.Rollouts {
 		t.o.Log.Warn("Consul's KV was restored: nothing is granted for a while", "for", t.o.Quiet)
 		if err := t.Orchestrator.rollouts.Quiet(ctx, t.o.Quiet); err != nil {
 			t.o.Log.Warn("the next orchestrator may not know that Consul's KV was restored", "error", err)

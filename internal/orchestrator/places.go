@@ -34,7 +34,7 @@ func newPlaces(t *term) *places {
 	return &places{t: t, rollouts: t.Orchestrator.rollouts.Held(t.held), demands: map[string]pace.Demand{}}
 }
 
-// round is one planner's turn.
+// round is the turn of one planner, or of the planners of a cycle.
 type round struct {
 	places *places
 	State  cluster.State // with the results of probes
@@ -48,29 +48,73 @@ type round struct {
 // plan is made beside it. After an error it is not known what was written: the next
 // round renews the ledger, so that what was sent late cannot be carried out, and reads
 // everything again.
-func (p *places) plan(ctx context.Context, do func(ctx context.Context, r *round) error) (err error) {
+func (p *places) plan(ctx context.Context, do func(ctx context.Context, r *round) error) error {
+	c := cycleRound{places: p}
+	defer c.close()
+	return c.plan(ctx, do)
+}
+
+// begin begins a round, in which no other begins. Without an error it has to be ended.
+func (p *places) begin(ctx context.Context) (r *round, err error) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
+	defer func() {
+		if err != nil {
+			p.mu.Unlock()
+		}
+	}()
 	if !p.renewed {
 		if p.ledger, err = p.rollouts.Renew(ctx, !p.begun); err != nil {
-			return err
+			return nil, err
 		}
 		p.t.watcher.Reset()
 		p.renewed, p.begun = true, true
 	}
-	p.renewed = false // until do has ended well
-	r := &round{places: p, ledger: p.ledger}
+	p.renewed = false // until the round has ended well
+	r = &round{places: p, ledger: p.ledger}
 	if r.State, err = p.t.watcher.State(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	if probes, known := p.t.probes.Get(); known {
 		r.State = r.State.WithProbes(probes)
 	}
-	if err := do(ctx, r); err != nil {
-		return err
+	return r, nil
+}
+
+// end ends a round; well: it is known what was written in it.
+func (p *places) end(r *round, well bool) {
+	if well {
+		p.ledger, p.renewed = r.ledger, true
 	}
-	p.ledger, p.renewed = r.ledger, true
-	return nil
+	p.mu.Unlock()
+}
+
+// cycleRound is one round for the planners of a cycle: hosts are counted once for all, and what one
+// takes out is out for the next.
+type cycleRound struct {
+	places *places
+	open   *round // nil: none has begun
+}
+
+// plan is places.plan in the round. After an error the next planner begins another one.
+func (c *cycleRound) plan(ctx context.Context, do func(ctx context.Context, r *round) error) (err error) {
+	if c.open == nil {
+		if c.open, err = c.places.begin(ctx); err != nil {
+			return err
+		}
+	}
+	if err = do(ctx, c.open); err != nil {
+		c.places.end(c.open, false)
+		c.open = nil
+	}
+	return err
+}
+
+// close ends the round, if one has begun.
+func (c *cycleRound) close() {
+	if c.open != nil {
+		c.places.end(c.open, true)
+		c.open = nil
+	}
 }
 
 type readRollout struct {
@@ -102,19 +146,19 @@ func (r *round) account(d pace.Demand) (*pace.Account, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.base = r.places.t.count(&r.State, members)
+		r.base = r.places.t.count(&r.State, members, r.places.t.life())
 	}
 	return r.left(d), nil
 }
 
-// left is account once it was counted who is out.
-func (r *round) left(d pace.Demand) *pace.Account {
-	return r.base.LeftFor(d, slices.Collect(maps.Values(r.places.demands)))
+// left is account once it was counted who is out, beside hosts that are being taken.
+func (r *round) left(d pace.Demand, taken ...string) *pace.Account {
+	return r.base.LeftFor(d, slices.Collect(maps.Values(r.places.demands)), taken...)
 }
 
 // count counts who is out of service.
-func (t *term) count(s *cluster.State, members rollout.State) *pace.Account {
-	return change.Count(s, members, change.DocumentsOf(t.store, s.Stages), t.life(), time.Now())
+func (o *Orchestrator) count(s *cluster.State, members rollout.State, life change.Life) *pace.Account {
+	return change.Count(s, members, change.DocumentsOf(o.store, s.Stages), o.holder(), life, time.Now())
 }
 
 // life is what the last cycle knows of hosts.
@@ -123,10 +167,7 @@ func (t *term) life() change.Life {
 	if seen == nil {
 		return nil
 	}
-	return func(node string) (liveness, health time.Time) {
-		n := seen.view.Nodes[node]
-		return n.LifeSince, n.HealthSince
-	}
+	return seen.view.Life
 }
 
 // wants notes which hosts the change could not take; none: it waits for no place. Other
@@ -145,6 +186,25 @@ func (r *round) wants(d pace.Demand) {
 	}
 }
 
+// last gives the orchestrator's lock away when nothing but this host is left for the change
+// to take: another candidate then takes this host out. The change offered nothing now.
+func (r *round) last(d pace.Demand) {
+	if r.base == nil || len(d.Nodes) != 1 || d.Nodes[0] != r.places.t.o.Node {
+		return
+	}
+	if limit, ok := r.left(d).Admit(d.Nodes[0]); !ok && limit.Kind == pace.OfHolder {
+		r.places.t.giveAway(d.Change)
+	}
+}
+
+// sayAlone logs that this host, which holds the orchestrator's lock, is one of the nodes that
+// are taken out of service with a budget.
+func (r *round) sayAlone(nodes []string) {
+	if t := r.places.t; r.base != nil && slices.Contains(nodes, t.o.Node) {
+		t.o.Log.Warn("this host is taken out of service while it holds the orchestrator's lock: no other candidate is up")
+	}
+}
+
 // forget forgets the demands of changes that accept does not accept.
 func (r *round) forget(gone func(change string) bool) {
 	for _, name := range slices.Collect(maps.Keys(r.places.demands)) {
@@ -157,6 +217,7 @@ func (r *round) forget(gone func(change string) bool) {
 // offer commits what do adds, together with the swap of the ledger: nodes are offered
 // something in it.
 func (r *round) offer(ctx context.Context, nodes []string, commit func(also func(*kv.Txn)) error) error {
+	r.sayAlone(nodes)
 	var next rollout.Ledger
 	err := commit(func(t *kv.Txn) { next = r.places.rollouts.SwapLedger(t, r.ledger) })
 	if err != nil {

@@ -56,7 +56,6 @@ type Decided struct {
 	Node    string `json:"node,omitempty"`
 	Text    string `json:"text"`
 	Reason  string `json:"reason,omitempty"`
-	Dropped string `json:"dropped,omitempty"` // why it was not carried out
 }
 
 // Problem is a node, document or decider that failed.
@@ -83,16 +82,11 @@ func (r *Report) problem(what, name string, err error) {
 	}
 }
 
-func (r *Report) decided(decider string, d Decision, dropped error) {
-	r.Decided++
-	if len(r.Decisions) >= maxListed {
-		return
+func (r *Report) decided(decider string, all []Decision) {
+	r.Decided += len(all)
+	for _, d := range all[:min(len(all), maxListed-len(r.Decisions))] {
+		r.Decisions = append(r.Decisions, Decided{Decider: decider, Kind: short(d.Kind), Node: short(d.Node), Text: short(d.Text), Reason: short(d.Reason)})
 	}
-	one := Decided{Decider: decider, Kind: short(d.Kind), Node: short(d.Node), Text: short(d.Text), Reason: short(d.Reason)}
-	if dropped != nil {
-		one.Dropped = short(dropped.Error())
-	}
-	r.Decisions = append(r.Decisions, one)
 }
 
 func (r *Report) saved(first, last uint64) {

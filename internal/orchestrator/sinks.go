@@ -104,7 +104,11 @@ func (s FileSink) Send(_ context.Context, cluster string, events []Event) error 
 			return err
 		}
 		if size == 0 || size+int64(b.Len()) <= limit {
-			return appendTo(f, size, b.Bytes())
+			err := appendTo(f, size, b.Bytes())
+			if err == nil && size == 0 {
+				err = p.Dir.Sync() // the file is new
+			}
+			return err
 		}
 		if err := errors.Join(s.rotate(p), f.Close()); err != nil {
 			return err
@@ -150,7 +154,7 @@ func (s FileSink) rotate(p durable.Place) error {
 			return err
 		}
 	}
-	return nil
+	return p.Dir.Sync() // or the new file could take the place of the one that is full
 }
 
 // appendTo appends data to f, of so many bytes, and closes it. A last line that

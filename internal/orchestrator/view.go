@@ -39,6 +39,13 @@ type ClusterView struct {
 	Trouble map[string]string `json:"trouble"`
 }
 
+// Life returns since when the host's liveness and its health are as they are; zero: that is not known. It is
+// a change.Life.
+func (v View) Life(node string) (liveness, health time.Time) {
+	n := v.Nodes[node]
+	return n.LifeSince, n.HealthSince
+}
+
 // NodeView is what a view says of one member. It holds no output of checks nor any
 // other text that changes all the time.
 type NodeView struct {

@@ -18,7 +18,7 @@ type views struct {
 	view      View
 	aggregate Aggregate // of view
 
-	members []cluster.Member // of the hosts in memberOf
+	members []cluster.Member // of the cluster
 	hosts   map[string]*cluster.Host
 	at      map[string]int // places in members
 }

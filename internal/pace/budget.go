@@ -1,11 +1,10 @@
-// Package pace counts which hosts of a cluster are out of service, and says which may
-// be taken out beside them. It is pure: no Consul, no clock, no goroutine.
 package pace
 
 import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -79,16 +78,51 @@ type Host struct {
 	Out   string    `json:"out"`            // why it is out of service; empty: it is in service
 	For   string    `json:"for,omitempty"`  // the change that took it out, or is about to
 	Since time.Time `json:"since,omitzero"` // of Out; zero: that is not known
-	// Failed: what For brought to it failed. It counts, but its zone does not.
+	// Failed: what For brought to it failed, or it is down or critical by itself. It counts, but
+	// its zone does not.
 	Failed bool `json:"failed,omitempty"`
 	// GivenUp: an operator no longer counts it.
 	GivenUp bool `json:"given_up,omitempty"`
-	// Gone: it left the catalog a day ago or longer. Shares are not of it, and it is not
-	// out of service.
+	// Gone: it left the catalog a day ago or longer. Shares, those of a policy too, are not of it, and
+	// it is not out of service.
 	Gone bool `json:"gone,omitempty"`
-	// Lone: with a budget no two hosts with the same word are out.
-	Lone string `json:"lone,omitempty"`
+	// Lone: with a budget no two hosts that have a word in common are taken out.
+	Lone []string `json:"lone,omitempty"`
+	// Holder: it holds the orchestrator's lock.
+	Holder bool `json:"holder,omitempty"`
+	// Down: it, or its agent, is down, and jorc did not take it out.
+	Down bool `json:"down,omitempty"`
+
+	// What changes see of the host. Up: the host and its agent are; DownSince is since when
+	// they are not, zero: that is not known. Service is why it is out of service without a grant.
+	Up        bool      `json:"-"`
+	DownSince time.Time `json:"-"`
+	Service   OutReason `json:"-"`
+	// Hold, HoldFile and Drained say in words what an operator did with it, in the cluster, on the
+	// host, or in Consul; empty: nothing.
+	Hold     string `json:"-"`
+	HoldFile string `json:"-"`
+	Drained  string `json:"-"`
+	// Parts are its parts of changes.
+	Parts []Part `json:"-"`
 }
+
+// Held says what holds the host; empty: nothing does.
+func (h *Host) Held() string {
+	switch {
+	case h.Hold != "":
+		return "it is held: " + h.Hold
+	case h.HoldFile != "":
+		return "it cannot begin: " + h.HoldFile
+	}
+	return ""
+}
+
+// Words of Host.Lone.
+const (
+	ConsulServer = "Consul server"
+	Candidate    = "candidate for orchestration"
+)
 
 // counts reports whether the host is out of service.
 func (h *Host) counts() bool { return h.Out != "" && !h.GivenUp && !h.Gone }
@@ -105,6 +139,8 @@ type Account struct {
 	out   map[limitKey]int // how many are
 	zones map[string]int   // hosts that jorc took out, by zone
 	taken map[string]bool  // by Take
+	kept  map[string]bool  // of taken, by keep
+	over  bool             // see Over
 }
 
 // limitKey is what a limit is of: the cluster, a role, or the hosts of which one may be out.
@@ -116,13 +152,17 @@ const (
 	OfRole    = "role"
 	OfZones   = "zones"
 	OfLone    = "lone"
+	// OfHolder is of the host that holds the orchestrator's lock: it gives the lock away
+	// before it is taken out.
+	OfHolder = "holder"
+	OfLeases = "leases" // Name has the hosts
 )
 
 // NewAccount counts hosts. Without a budget everything is allowed.
 func NewAccount(b *Budget, hosts []Host) *Account {
 	a := &Account{
 		budget: b, hosts: make(map[string]*Host, len(hosts)), members: map[string]int{},
-		limits: map[limitKey]int{}, out: map[limitKey]int{}, zones: map[string]int{}, taken: map[string]bool{},
+		limits: map[limitKey]int{}, out: map[limitKey]int{}, zones: map[string]int{}, taken: map[string]bool{}, kept: map[string]bool{},
 	}
 	for i := range hosts {
 		h := &hosts[i]
@@ -153,7 +193,7 @@ func NewAccount(b *Budget, hosts []Host) *Account {
 
 // add counts a host as out.
 func (a *Account) add(h *Host) {
-	for _, key := range a.keys(h) {
+	for key := range h.keys() {
 		a.out[key]++
 	}
 	if h.For != "" && !h.Failed || a.taken[h.Node] {
@@ -162,15 +202,46 @@ func (a *Account) add(h *Host) {
 }
 
 // keys are the limits that the host counts for.
-func (a *Account) keys(h *Host) []limitKey {
-	keys := []limitKey{{OfCluster, ""}}
-	for _, role := range h.Roles {
-		keys = append(keys, limitKey{OfRole, role})
+func (h *Host) keys() iter.Seq[limitKey] {
+	return func(yield func(limitKey) bool) {
+		if !yield(limitKey{OfCluster, ""}) {
+			return
+		}
+		for _, role := range h.Roles {
+			if !yield(limitKey{OfRole, role}) {
+				return
+			}
+		}
+		for _, word := range h.Lone {
+			if !yield(limitKey{OfLone, word}) {
+				return
+			}
+		}
 	}
-	if h.Lone != "" {
-		keys = append(keys, limitKey{OfLone, h.Lone})
+}
+
+// alone reports whether all other candidates for orchestration are down.
+func (a *Account) alone(h *Host) bool {
+	for _, o := range a.hosts {
+		if o.Node != h.Node && !o.Down && !o.Gone && slices.Contains(o.Lone, Candidate) {
+			return false
+		}
 	}
-	return keys
+	return true
+}
+
+// Holder returns the member that holds the orchestrator's lock; alone: it is taken out as
+// any other host, as no other candidate is up. Empty: none holds it.
+func (a *Account) Holder() (node string, alone bool) {
+	if a == nil {
+		return "", false
+	}
+	for _, h := range a.hosts {
+		if h.Holder {
+			return h.Node, a.alone(h)
+		}
+	}
+	return "", false
 }
 
 // limit returns how many hosts that key is of may be out; ok is false without a limit.
@@ -178,13 +249,16 @@ func (a *Account) limit(key limitKey) (n int, ok bool) {
 	if key.kind == OfLone {
 		return 1, true
 	}
+	if a.over {
+		return 0, false
+	}
 	n, ok = a.limits[key]
 	return n, ok
 }
 
 // Limit is why a host may not be taken out of service now.
 type Limit struct {
-	Kind    string `json:"kind"` // OfCluster, OfRole, OfZones, OfLone
+	Kind    string `json:"kind"` // OfCluster, OfRole, OfZones, OfLone, OfHolder
 	Name    string `json:"name,omitempty"`
 	Allowed int    `json:"allowed"`
 	Out     int    `json:"out"`
@@ -199,6 +273,10 @@ func (l Limit) String() string {
 		return fmt.Sprintf("the budget: hosts of %d of %d zones are out of service", l.Out, l.Allowed)
 	case OfLone:
 		return fmt.Sprintf("the budget: another %s is out of service, and one may be", l.Name)
+	case OfLeases:
+		return leasesText(l)
+	case OfHolder:
+		return "the budget: it holds the orchestrator's lock, so it goes last, and gives the lock away first"
 	}
 	return fmt.Sprintf("the budget: %d of %d hosts are out of service", l.Out, l.Allowed)
 }
@@ -212,7 +290,8 @@ func (a *Account) Budget() *Budget {
 }
 
 // Admit returns whether node may be taken out of service beside the hosts that are out, and the
-// limit that forbids it otherwise. A host that is out already costs nothing.
+// limit that forbids it otherwise. A host that is out already costs nothing. The host that
+// holds the orchestrator's lock is admitted only while no other candidate is up.
 func (a *Account) Admit(node string) (Limit, bool) {
 	if a == nil || a.budget == nil {
 		return Limit{}, true
@@ -221,18 +300,41 @@ func (a *Account) Admit(node string) (Limit, bool) {
 	if h == nil {
 		h = &Host{Node: node}
 	}
+	holds := h.Holder && h.For == "" && (!a.taken[node] || a.kept[node])
+	alone := holds && a.alone(h)
 	if a.IsOut(node) {
+		if holds && !alone {
+			return Limit{Kind: OfHolder}, false
+		}
 		return Limit{}, true
 	}
-	for _, key := range a.keys(h) {
+	for key := range h.keys() {
+		if alone && key == (limitKey{OfLone, Candidate}) {
+			continue // otherwise it would wait for a host that may never come back
+		}
 		if allowed, limited := a.limit(key); limited && a.out[key] >= allowed {
 			return Limit{key.kind, key.name, allowed, a.out[key]}, false
 		}
 	}
-	if z := a.budget.Zones; z > 0 && a.zones[h.Zone] == 0 && len(a.zones) >= z {
+	if z := a.budget.Zones; z > 0 && !a.over && a.zones[h.Zone] == 0 && len(a.zones) >= z {
 		return Limit{OfZones, "", z, len(a.zones)}, false
 	}
+	if holds && !alone {
+		return Limit{Kind: OfHolder}, false
+	}
 	return Limit{}, true
+}
+
+// Over returns the account as a change sees it that may take hosts out beyond the limits of the cluster,
+// of roles and zones, see Exceptions. Never two Consul servers or candidates for orchestration. What it takes
+// is taken from a, too.
+func (a *Account) Over() *Account {
+	if a == nil {
+		return nil
+	}
+	b := *a
+	b.over = true
+	return &b
 }
 
 // IsOut reports whether node is out of service, or was taken out by Take.
@@ -257,13 +359,21 @@ func (a *Account) Take(node string) {
 	a.add(h)
 }
 
+// keep counts node as out, for a change that waits for its place: the host is still in service.
+func (a *Account) keep(node string) {
+	if !a.IsOut(node) {
+		a.Take(node)
+		a.kept[node] = true
+	}
+}
+
 // Clone returns a copy that Take does not share.
 func (a *Account) Clone() *Account {
 	if a == nil {
 		return nil
 	}
 	b := *a
-	b.out, b.zones, b.taken = maps.Clone(a.out), maps.Clone(a.zones), maps.Clone(a.taken)
+	b.out, b.zones, b.taken, b.kept = maps.Clone(a.out), maps.Clone(a.zones), maps.Clone(a.taken), maps.Clone(a.kept)
 	return &b
 }
 
@@ -283,12 +393,17 @@ func (a *Account) Out() []Host {
 // mostNamed bounds how many hosts a text names.
 const mostNamed = 5
 
-// Explain is the limit in words, with the hosts that use it up.
+// Explain is the limit in words, with the hosts that use it up, and the ways out where all of
+// them failed.
 func (a *Account) Explain(l Limit) string {
+	if l.Kind == OfLeases {
+		return l.String()
+	}
 	var names []string
-	more := 0
+	more, allFailed := 0, true
 	for _, h := range a.Out() {
-		uses := h.counts() && (l.Kind != OfZones || a.zones[h.Zone] > 0) && (l.Kind != OfRole || slices.Contains(h.Roles, l.Name)) && (l.Kind != OfLone || h.Lone == l.Name)
+		uses := h.counts() && (l.Kind != OfZones || a.zones[h.Zone] > 0) && (l.Kind != OfRole || slices.Contains(h.Roles, l.Name)) && (l.Kind != OfLone || slices.Contains(h.Lone, l.Name)) && l.Kind != OfHolder
+		allFailed = allFailed && (!uses || h.Failed && !a.taken[h.Node])
 		switch {
 		case !uses:
 		case len(names) < mostNamed:
@@ -304,7 +419,52 @@ func (a *Account) Explain(l Limit) string {
 	if more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
+	if allFailed && len(names) > 0 && (l.Kind == OfCluster || l.Kind == OfRole) {
+		text += "; they failed: " + waysOut
+	}
 	return text
+}
+
+// waysOut is what an operator can do about failed hosts that use the budget up.
+const waysOut = "repair them, 'jorc update give-up HOST', 'jorc update rollback', or a larger budget ('jorc cluster budget set')"
+
+// Failure is a limit of the budget that hosts use up which failed: jorc gives none of their places back.
+type Failure struct {
+	Limit
+	Nodes []string  // by name
+	Since time.Time // the last of them failed; zero: that is not known
+	Cause string    // the hosts and why they are out, and the ways out
+}
+
+// Failures returns the limits of the cluster and of roles that failed hosts use up.
+func (a *Account) Failures() (all []Failure) {
+	for _, u := range a.Uses() {
+		if f, is := a.failure(u.Limit); is {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// failure returns l as a Failure; is reports whether failed hosts use it up.
+func (a *Account) failure(l Limit) (f Failure, is bool) {
+	if l.Kind != OfCluster && l.Kind != OfRole || l.Out < l.Allowed {
+		return f, false
+	}
+	f.Limit = l
+	for _, h := range a.Out() {
+		switch {
+		case !h.counts() || l.Kind == OfRole && !slices.Contains(h.Roles, l.Name):
+			continue
+		case !h.Failed:
+			return f, false
+		case h.Since.After(f.Since):
+			f.Since = h.Since
+		}
+		f.Nodes = append(f.Nodes, h.Node)
+	}
+	f.Cause = a.Explain(l)
+	return f, len(f.Nodes) > 0
 }
 
 // Use is how far one limit of the budget is used.

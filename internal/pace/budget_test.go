@@ -36,6 +36,8 @@ func TestAdmit(t *testing.T) {
 		change(b)
 		return b
 	}
+	const holder = "the budget: it holds the orchestrator's lock, so it goes last, and gives the lock away first"
+	servers, candidates, both := []string{pace.ConsulServer}, []string{pace.Candidate}, []string{pace.ConsulServer, pace.Candidate}
 	two := budget(func(b *pace.Budget) { b.MaxOut = amount(t, "2") })
 	for _, test := range []struct {
 		name   string
@@ -74,8 +76,45 @@ func TestAdmit(t *testing.T) {
 		},
 		{"a host that is down occupies no zone", budget(func(b *pace.Budget) { b.Zones = 1 }), func(h []pace.Host) { h[0].Out = "down" }, "web-2", ""},
 		{
-			"a second Consul server", two, func(h []pace.Host) { h[0].Lone, h[0].Out, h[2].Lone = "Consul server", "down", "Consul server" }, "web-3",
+			"a second Consul server", two, func(h []pace.Host) { h[0].Lone, h[0].Out, h[2].Lone = servers, "down", servers }, "web-3",
 			"the budget: another Consul server is out of service, and one may be",
+		},
+		{
+			"a second candidate", two, func(h []pace.Host) { h[0].Lone, h[0].Out, h[2].Lone = candidates, "down", candidates }, "web-3",
+			"the budget: another candidate for orchestration is out of service, and one may be",
+		},
+		{"a Consul server beside a candidate", two, func(h []pace.Host) { h[0].Lone, h[0].Out, h[2].Lone = candidates, "down", servers }, "web-3", ""},
+		{
+			"a host that is both, beside a Consul server", two, func(h []pace.Host) { h[0].Lone, h[0].Out, h[2].Lone = servers, "down", both }, "web-3",
+			"the budget: another Consul server is out of service, and one may be",
+		},
+		{
+			"a host that is both, beside a candidate", two, func(h []pace.Host) { h[0].Lone, h[0].Out, h[2].Lone = candidates, "down", both }, "web-3",
+			"the budget: another candidate for orchestration is out of service, and one may be",
+		},
+		{"the holder of the lock beside another candidate", two, func(h []pace.Host) { h[0].Lone, h[2].Lone, h[2].Holder = candidates, candidates, true }, "web-3", holder},
+		{"the holder of the lock, critical", two, func(h []pace.Host) {
+			h[0].Lone, h[2].Lone, h[2].Holder, h[2].Out = candidates, candidates, true, "critical"
+		}, "web-3", holder},
+		{"the holder of the lock, at work", two, func(h []pace.Host) {
+			h[0].Lone, h[2].Lone, h[2].Holder, h[2].Out, h[2].For = candidates, candidates, true, "grant", "version v2"
+		}, "web-3", ""},
+		{"the holder of the lock is the only candidate", two, func(h []pace.Host) { h[2].Lone, h[2].Holder = candidates, true }, "web-3", ""},
+		{
+			"the other candidates are down or gone", two, func(h []pace.Host) {
+				h[0].Lone, h[0].Out, h[0].Down, h[1].Lone, h[1].Out, h[1].Gone = candidates, "down", true, candidates, "down", true
+				h[2].Lone, h[2].Holder = candidates, true
+			}, "web-3", "",
+		},
+		{
+			"the other candidate is critical", two, func(h []pace.Host) {
+				h[0].Lone, h[0].Out, h[2].Lone, h[2].Holder = candidates, "critical", candidates, true
+			}, "web-3", "the budget: another candidate for orchestration is out of service, and one may be",
+		},
+		{
+			"the others are down, and the budget is used up", two, func(h []pace.Host) {
+				h[0].Lone, h[0].Out, h[0].Down, h[1].Out, h[2].Lone, h[2].Holder = candidates, "down", true, "down", candidates, true
+			}, "web-3", "the budget: 2 of 2 hosts are out of service",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -106,6 +145,11 @@ func TestNeverMoreThanTheBudget(t *testing.T) {
 			if r.IntN(6) == 0 {
 				hosts[i].Out, fell[hosts[i].Node] = "down", true
 			}
+			for _, word := range []string{pace.ConsulServer, pace.Candidate} {
+				if r.IntN(4) == 0 {
+					hosts[i].Lone = append(hosts[i].Lone, word)
+				}
+			}
 		}
 		b := &pace.Budget{MaxOut: pace.Amount{N: 1 + r.IntN(5)}, Roles: map[string]pace.Amount{"db": {N: 1 + r.IntN(2)}}, Zones: r.IntN(3)}
 		a := pace.NewAccount(b, hosts)
@@ -127,6 +171,18 @@ func TestNeverMoreThanTheBudget(t *testing.T) {
 				if fell[h.Node] {
 					dbFell++
 				}
+			}
+		}
+		for _, word := range []string{pace.ConsulServer, pace.Candidate} {
+			out, lone := 0, false
+			for _, h := range hosts {
+				if slices.Contains(h.Lone, word) && (taken[h.Node] || fell[h.Node]) {
+					out++
+					lone = lone || taken[h.Node]
+				}
+			}
+			if lone && out > 1 {
+				t.Fatalf("seed %d: %d hosts are out that are each a %s", seed, out, word)
 			}
 		}
 		if n := len(taken); n > 0 && n+len(fell) > b.MaxOut.N {
@@ -176,6 +232,39 @@ func TestLeftFor(t *testing.T) {
 	}
 }
 
+// TestPlaceOfTheHolder: a place is kept for the host that holds the orchestrator's lock while
+// it has not given the lock away, and it is named.
+func TestPlaceOfTheHolder(t *testing.T) {
+	t.Parallel()
+	hosts := webs(3)
+	for i := range hosts {
+		hosts[i].Lone = []string{pace.Candidate}
+	}
+	hosts[0].Holder = true
+	a := pace.NewAccount(&pace.Budget{MaxOut: pace.Amount{N: 1}}, hosts)
+	first := pace.Demand{Change: "version", Nodes: []string{"web-1"}}
+	if _, ok := a.LeftFor(pace.Demand{Change: "stage edge", Open: 1}, []pace.Demand{first}).Admit("web-2"); ok {
+		t.Error("another change takes the place of the holder of the lock")
+	}
+	second := pace.Demand{Change: "run x", Nodes: []string{"web-1"}, Open: 1}
+	if l, ok := a.LeftFor(pace.Demand{Change: "stage edge", Open: 2}, []pace.Demand{first, second}).Admit("web-1"); ok || l.Kind != pace.OfHolder {
+		t.Errorf("another change takes the holder of the lock, for which a place is kept: %t (%s)", ok, l)
+	}
+	kept := pace.Demand{Change: "run y", Nodes: []string{"web-3"}}
+	if _, ok := a.LeftFor(pace.Demand{Change: "stage edge", Open: 2}, []pace.Demand{kept}, "web-2").Admit("web-3"); ok {
+		t.Error("a place is kept beside the only one, which the plan has taken")
+	}
+	if node, alone := a.Holder(); node != "web-1" || alone {
+		t.Errorf("the holder is %q, alone %t; want web-1, which is not alone", node, alone)
+	}
+	for i := range hosts[1:] {
+		hosts[i+1].Down = true
+	}
+	if node, alone := pace.NewAccount(nil, hosts).Holder(); node != "web-1" || !alone {
+		t.Errorf("the holder is %q, alone %t; want web-1, which is alone", node, alone)
+	}
+}
+
 func TestBudgetInJSON(t *testing.T) {
 	t.Parallel()
 	b := &pace.Budget{MaxOut: amount(t, "10%"), Roles: map[string]pace.Amount{"db": amount(t, "1")}, Zones: 1, By: "ann"}
@@ -196,5 +285,103 @@ func TestBudgetInJSON(t *testing.T) {
 		if bad.Check() == nil {
 			t.Errorf("%+v is a budget", bad)
 		}
+	}
+}
+
+// TestFailures: a budget that failed hosts use up names them and the ways out; one that is used up by
+// hosts at work, or in maintenance, or of which a place is left does not.
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	failed := func(h *pace.Host, since time.Time) {
+		h.Out, h.For, h.Failed, h.Since = "its grant of v2 failed", "version v2", true, since
+	}
+	const ways = "; they failed: repair them, 'jorc update give-up HOST', 'jorc update rollback', or a larger budget ('jorc cluster budget set')"
+	db := &pace.Budget{MaxOut: pace.Amount{N: 3}, Roles: map[string]pace.Amount{"db": {N: 1}}}
+	for _, test := range []struct {
+		name   string
+		budget *pace.Budget
+		hosts  func([]pace.Host)
+		want   string // the cause; empty: failed hosts do not use it up
+	}{
+		{"no budget", nil, func(h []pace.Host) { failed(&h[0], noon) }, ""},
+		{"one of two places", &pace.Budget{MaxOut: pace.Amount{N: 2}}, func(h []pace.Host) { failed(&h[0], noon) }, ""},
+		{
+			"both places", &pace.Budget{MaxOut: pace.Amount{N: 2}}, func(h []pace.Host) {
+				failed(&h[0], noon)
+				h[1].Out, h[1].Failed, h[1].Since = "it is down", true, noon.Add(time.Hour)
+			},
+			"the budget: 2 of 2 hosts are out of service: web-1 (its grant of v2 failed), web-2 (it is down)" + ways,
+		},
+		{"one is at work", &pace.Budget{MaxOut: pace.Amount{N: 2}}, func(h []pace.Host) {
+			failed(&h[0], noon)
+			h[1].Out, h[1].For = "it has a grant of v2", "version v2"
+		}, ""},
+		{"one is in maintenance", &pace.Budget{MaxOut: pace.Amount{N: 2}}, func(h []pace.Host) {
+			failed(&h[0], noon)
+			h[1].Out = "it is in maintenance"
+		}, ""},
+		{"an operator gave up on one", &pace.Budget{MaxOut: pace.Amount{N: 1}}, func(h []pace.Host) {
+			failed(&h[0], noon)
+			h[0].GivenUp = true
+		}, ""},
+		{
+			"a role", db, func(h []pace.Host) {
+				h[0].Roles = []string{"db"}
+				failed(&h[0], noon.Add(time.Hour))
+			},
+			`the budget: 1 of 1 hosts of role "db" are out of service: web-1 (its grant of v2 failed)` + ways,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			hosts := webs(4)
+			test.hosts(hosts)
+			all := pace.NewAccount(test.budget, hosts).Failures()
+			if test.want == "" {
+				if len(all) > 0 {
+					t.Errorf("%+v are named", all)
+				}
+				return
+			}
+			if len(all) != 1 || all[0].Cause != test.want || !all[0].Since.Equal(noon.Add(time.Hour)) {
+				t.Errorf("%+v are named, want %q since %v", all, test.want, noon.Add(time.Hour))
+			}
+		})
+	}
+}
+
+// TestOver: a change that goes over the budget takes hosts out beyond the limits of the cluster, of roles and zones, not
+// two of which one may be out, and what it takes counts for the others.
+func TestOver(t *testing.T) {
+	t.Parallel()
+	for name, b := range map[string]*pace.Budget{
+		"cluster": {MaxOut: pace.Amount{N: 1}}, "role": {Roles: map[string]pace.Amount{"web": {N: 1}}}, "zones": {Zones: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			hosts := webs(4)
+			hosts[0].Out, hosts[0].For = "it has a grant of v2", "version v2"
+			hosts[0].Lone, hosts[3].Lone = []string{pace.ConsulServer}, []string{pace.ConsulServer}
+			all := pace.NewAccount(b, hosts)
+			if _, ok := all.Admit("web-2"); ok {
+				t.Fatal("the budget admits web-2: the test shows nothing")
+			}
+			over := all.Over()
+			if limit, ok := over.Admit("web-2"); !ok {
+				t.Errorf("web-2 is not admitted: %s", limit)
+			}
+			if limit, ok := over.Admit("web-4"); ok || limit.Kind != pace.OfLone {
+				t.Errorf("a second Consul server is admitted (%s)", limit)
+			}
+			before := all.Clone()
+			over.Take("web-2")
+			if !all.IsOut("web-2") || before.IsOut("web-2") {
+				t.Error("what is taken over the budget does not count for others, or counts in a copy")
+			}
+		})
+	}
+	if (*pace.Account)(nil).Over() != nil {
+		t.Error("no account has limits")
 	}
 }

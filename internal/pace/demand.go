@@ -34,12 +34,15 @@ func CompareBool(a, b bool) int {
 	return 1
 }
 
-// LeftFor returns the account in which the places are taken that go to others, changes
-// that come before the demand.
-func (a *Account) LeftFor(d Demand, others []Demand) *Account {
+// LeftFor returns the account in which taken are out, and then the places are kept that go to others,
+// changes that come before the demand.
+func (a *Account) LeftFor(d Demand, others []Demand, taken ...string) *Account {
 	left := a.Clone()
 	if a.Budget() == nil {
 		return left
+	}
+	for _, node := range taken {
+		left.Take(node)
 	}
 	others = slices.Clone(others)
 	slices.SortFunc(others, Demand.Compare)
@@ -48,8 +51,8 @@ func (a *Account) LeftFor(d Demand, others []Demand) *Account {
 			continue
 		}
 		for _, node := range o.Nodes {
-			if _, ok := left.Admit(node); ok {
-				left.Take(node)
+			if l, ok := left.Admit(node); ok || l.Kind == OfHolder { // its place is kept until it has given the lock away
+				left.keep(node)
 			}
 		}
 	}

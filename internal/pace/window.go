@@ -188,10 +188,18 @@ const searchDays = 15
 
 // WindowsChange returns when windows open next, or close when they are open;
 // zero: they never do.
-func WindowsChange(all []Window, t time.Time) time.Time {
-	open := WindowsOpen(all, t)
-	for _, at := range edges(all, t, 0, searchDays) {
-		if at.After(t) && WindowsOpen(all, at) != open {
+func WindowsChange(all []Window, t time.Time) time.Time { return EachChange([][]Window{all}, t) }
+
+// EachOpen reports whether each list has a window that is open, or no windows.
+func EachOpen(lists [][]Window, t time.Time) bool {
+	return !slices.ContainsFunc(lists, func(all []Window) bool { return !WindowsOpen(all, t) })
+}
+
+// EachChange returns when what EachOpen reports changes next; zero: never.
+func EachChange(lists [][]Window, t time.Time) time.Time {
+	open := EachOpen(lists, t)
+	for _, at := range edges(slices.Concat(lists...), t, 0, searchDays) {
+		if at.After(t) && EachOpen(lists, at) != open {
 			return at
 		}
 	}
@@ -242,4 +250,12 @@ func edges(all []Window, t time.Time, first, last int) []time.Time {
 	}
 	slices.SortFunc(found, time.Time.Compare)
 	return found
+}
+
+// ClosedText says that windows are closed until opens; zero: it is not known until when.
+func ClosedText(opens time.Time) string {
+	if opens.IsZero() {
+		return "outside the window"
+	}
+	return "outside the window until " + opens.UTC().Format(time.RFC3339)
 }

@@ -350,7 +350,7 @@ func (c *schemaCompiler) locate(at string, p Pointer) (*schema, error) {
 	return c.schema(v.tree, whole.String())
 }
 
-// regexp compiles a pattern, Go's, whose matching time is linear. The size is
+// compilePattern compiles a pattern, Go's, whose matching time is linear. The size is
 // the number of its instructions.
 func compilePattern(text string) (*pattern, error) {
 	parsed, err := syntax.Parse(text, syntax.Perl)

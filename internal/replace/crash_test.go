@@ -45,6 +45,7 @@ var scenarios = []scenario{
 // crashPlace is a scenario's directory; the same for parent and child.
 func crashPlace(root string) place {
 	p := place{dir: filepath.Join(root, "files"), state: filepath.Join(root, "state")}
+	p.loaded = p.dir
 	p.r = New(p.state, nil, hclog.NewNullLogger())
 	return p
 }
@@ -70,7 +71,7 @@ func (s scenario) unit(p place) Unit {
 		f := p.file(name, "new "+name+"\n")
 		f.Check = []string{"grep", "-q", "new", "{{.Staged}}"}
 		if s.reloads {
-			which := "loaded" + strconv.Itoa(i%2)
+			which := filepath.Join(p.loaded, "loaded"+strconv.Itoa(i%2))
 			script := "cat " + strings.Join(s.news, " ") + " >" + which + ".tmp 2>/dev/null; mv " + which + ".tmp " + which
 			if s.refuses && i == len(s.news)-1 {
 				script += "; ! grep -q new " + which
@@ -172,18 +173,27 @@ func (s scenario) recover(t *testing.T, p place, when string) {
 // wantEntire fails unless every file is old or new, and nothing between.
 func (s scenario) wantEntire(t *testing.T, p place) (olds, news int) {
 	t.Helper()
-	for _, name := range s.news {
-		got, err := os.ReadFile(p.path(name))
-		switch {
-		case err == nil && string(got) == "new "+name+"\n":
-			news++
-		case err == nil && string(got) == "old "+name+"\n", errors.Is(err, os.ErrNotExist) && !s.existed(name):
-			olds++
-		default:
-			t.Errorf("%s: got %q, %v, want all old or all new", name, got, err)
-		}
+	olds, news, err := s.count(p)
+	if err != nil {
+		t.Error(err)
 	}
 	return olds, news
+}
+
+// count returns how many files are old and how many new; the error names others.
+func (s scenario) count(p place) (olds, news int, err error) {
+	for _, name := range s.news {
+		got, rerr := os.ReadFile(p.path(name))
+		switch {
+		case rerr == nil && string(got) == "new "+name+"\n":
+			news++
+		case rerr == nil && string(got) == "old "+name+"\n", errors.Is(rerr, os.ErrNotExist) && !s.existed(name):
+			olds++
+		default:
+			err = errors.Join(err, fmt.Errorf("%s: got %q, %v, want all old or all new", name, got, rerr))
+		}
+	}
+	return olds, news, err
 }
 
 func (s scenario) existed(name string) bool {

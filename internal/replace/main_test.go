@@ -29,6 +29,7 @@ func TestMain(m *testing.M) {
 // place is a directory for files, one for state, and a Replacer on them.
 type place struct {
 	dir, state string
+	loaded     string // directory in which reloads record what they loaded; see scenario
 	r          *Replacer
 }
 
@@ -76,14 +77,12 @@ func (p place) wantNone(t testing.TB, name string) {
 // wantClean fails when a staged file, a backup or a journal is left.
 func (p place) wantClean(t testing.TB) {
 	t.Helper()
-	if got := p.strays(t); len(got) != 0 {
-		t.Errorf("left behind: got %q, want nothing", got)
+	if got, err := p.strays(); err != nil || len(got) != 0 {
+		t.Errorf("left behind: got %q, %v, want nothing", got, err)
 	}
 }
 
-func (p place) strays(t testing.TB) []string {
-	t.Helper()
-	var found []string
+func (p place) strays() (found []string, err error) {
 	for _, root := range []string{p.dir, p.state} {
 		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 			if errors.Is(err, fs.ErrNotExist) {
@@ -95,10 +94,10 @@ func (p place) strays(t testing.TB) []string {
 			return err
 		})
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 	}
-	return found
+	return found, nil
 }
 
 // replace is Replace where no error is expected.

@@ -36,13 +36,14 @@ type RecoverOptions struct {
 	Destinations []string
 	// Gate is asked before a unit that had a gate is reloaded. Optional.
 	Gate func(ctx context.Context, unit string) (release func(), err error)
+	// Back reports whether a unit is to be rolled back, though it could be completed.
+	// Optional.
+	Back func(unit string) bool
 }
-
-type gateFunc = func(ctx context.Context, unit string) (release func(), err error)
 
 // Recover repairs what a crash left; call it before the first Replace.
 // Units of which every file is new, or can be made so, are completed and
-// reloaded; when that fails or a staged file is damaged they are rolled back.
+// reloaded; when that fails, a staged file is damaged or o.Back says so, they are rolled back.
 // The error joins those of all units; they do not keep each other.
 func (r *Replacer) Recover(ctx context.Context, o RecoverOptions) ([]Recovery, error) {
 	paths, err := filepath.Glob(filepath.Join(r.journals, "*.json"))
@@ -55,7 +56,7 @@ func (r *Replacer) Recover(ctx context.Context, o RecoverOptions) ([]Recovery, e
 		if err := ctx.Err(); err != nil {
 			return done, errors.Join(append(errs, err)...)
 		}
-		rec, err := r.recoverPath(ctx, path, o.Gate)
+		rec, err := r.recoverPath(ctx, path, o)
 		if rec.Action != "" {
 			done = append(done, rec)
 		}
@@ -81,12 +82,12 @@ func (r *Replacer) settleOld(ctx context.Context, u Unit) error {
 		}
 		return u.Gate(ctx)
 	}
-	rec := r.recoverUnit(ctx, j, gate)
+	rec := r.recoverUnit(ctx, j, RecoverOptions{Gate: gate})
 	r.log.Info("repaired an interrupted replacement", "unit", rec.Unit, "action", rec.Action)
 	return rec.Err
 }
 
-func (r *Replacer) recoverPath(ctx context.Context, path string, gate gateFunc) (Recovery, error) {
+func (r *Replacer) recoverPath(ctx context.Context, path string, o RecoverOptions) (Recovery, error) {
 	j, err := load(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Recovery{}, nil // a Replace was faster
@@ -99,12 +100,12 @@ func (r *Replacer) recoverPath(ctx context.Context, path string, gate gateFunc) 
 		return Recovery{}, err
 	}
 	defer release()
-	rec := r.recoverUnit(ctx, j, gate)
+	rec := r.recoverUnit(ctx, j, o)
 	return rec, rec.Err
 }
 
-// recoverUnit goes forward where it can, else back.
-func (r *Replacer) recoverUnit(ctx context.Context, j *journal, gate gateFunc) Recovery {
+// recoverUnit goes forward where it can and may, else back.
+func (r *Replacer) recoverUnit(ctx context.Context, j *journal, o RecoverOptions) Recovery {
 	rec := Recovery{Unit: j.Unit, Action: Owed}
 	for i := range j.Files {
 		rec.Destinations = append(rec.Destinations, j.Files[i].Destination)
@@ -117,8 +118,8 @@ func (r *Replacer) recoverUnit(ctx context.Context, j *journal, gate gateFunc) R
 	if err := j.openDirs(); err != nil {
 		return fail(err)
 	}
-	if j.Gated && gate != nil {
-		release, err := gate(ctx, j.Unit)
+	if j.Gated && o.Gate != nil {
+		release, err := o.Gate(ctx, j.Unit)
 		if err != nil {
 			return fail(err)
 		}
@@ -130,6 +131,7 @@ func (r *Replacer) recoverUnit(ctx context.Context, j *journal, gate gateFunc) R
 	if err != nil {
 		return fail(err)
 	}
+	forward = forward && (o.Back == nil || !o.Back(j.Unit))
 	// As in Replace: what was begun is not left half done.
 	ctx = context.WithoutCancel(ctx)
 	if forward {

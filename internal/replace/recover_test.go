@@ -234,3 +234,24 @@ func FuzzLoad(f *testing.F) {
 		}
 	})
 }
+
+// TestRecoverBack: a unit that may not go forward is rolled back and reloads its old content.
+func TestRecoverBack(t *testing.T) {
+	t.Parallel()
+	for _, step := range []string{"journal: written", "reload"} { // nothing is in place; everything is
+		p := newPlace(t)
+		p.write(t, "a", "old a")
+		p.write(t, "b", "old b")
+		p = interrupted(t, p, step, pair(p))
+		var asked []string
+		got, err := p.r.Recover(t.Context(), RecoverOptions{Back: func(unit string) bool { asked = append(asked, unit); return true }})
+		if err != nil || len(got) != 1 || got[0].Action != RolledBack {
+			t.Errorf("%s: got %+v, %v, want it rolled back", step, got, err)
+		}
+		wantStrings(t, "asked", asked, []string{"pair"})
+		p.want(t, "a", "old a")
+		p.want(t, "b", "old b")
+		p.want(t, "loaded", "old aold b")
+		p.wantClean(t)
+	}
+}

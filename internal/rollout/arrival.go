@@ -11,6 +11,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/pace"
 )
 
 // ErrAside: the members that are missing are held or drained, or an operator gave up
@@ -53,7 +54,7 @@ type Arrival struct {
 func ArrivalAt(version string, stored Stored, s State, now time.Time) Arrival {
 	d := stored.Document
 	if !stored.Current() || d.Version != version {
-		d = Document{Version: version, Phase: Batch, Batch: 1}
+		d = Document{Version: version, Progress: pace.Progress{Phase: pace.Batch, Batch: 1}}
 	}
 	return newPlanner(d, s, now).arrival()
 }
@@ -102,13 +103,13 @@ func (r *Rollouts) Unique(ctx context.Context, version string) (cluster.Uniquene
 
 func (p *planner) arrival() Arrival {
 	a := Arrival{Version: p.doc.Version, Members: len(p.members), Missing: []Missing{}, Apart: map[string]string{}}
-	for i := range p.Members {
-		if why := p.Members[i].apart(p.doc.Policy); why != "" {
-			a.Apart[p.Members[i].Node] = why
+	for i := range p.state.Members {
+		if why := p.state.Members[i].apart(p.doc.Policy); why != "" {
+			a.Apart[p.state.Members[i].Node] = why
 		}
 	}
 	for _, m := range p.members {
-		if m.progress != done {
+		if m.in.State != pace.HasIt {
 			a.Missing = append(a.Missing, p.missing(m))
 		}
 	}
@@ -119,7 +120,7 @@ func (p *planner) arrival() Arrival {
 // missing says why a member has not arrived.
 func (p *planner) missing(m ranked) Missing {
 	x := Missing{Node: m.Node, Version: m.Version}
-	failure := shorten(m.failure(p.doc, p.now))
+	failure := shorten(p.failure(m))
 	also := ""
 	if failure != "" {
 		also = "; " + failure
@@ -187,7 +188,7 @@ func (a Arrival) String() string {
 // missingText names members and says why they are missing.
 func missingText(all []Missing) string {
 	var parts []string
-	for _, m := range all[:min(len(all), mostNames)] {
+	for _, m := range all[:min(len(all), pace.MostNames)] {
 		parts = append(parts, m.Node+": "+m.Reason)
 	}
 	if more := len(all) - len(parts); more > 0 {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -33,42 +34,42 @@ func TestOutcome(t *testing.T) {
 	role := func(name string) member { return func(m *rollout.Member) { m.Roles = []string{name} } }
 	grantDone := func(m *rollout.Member) { grant(m); arrive(m) }
 	givenUp := func(m *rollout.Member) { grant(m); m.Grant.State = rollout.GivenUp }
-	paced := rollout.Policy{MaxParallel: rollout.Amount{N: 5}}
-	kept := rollout.Policy{MaxParallel: rollout.Amount{N: 5}, Order: []rollout.Role{{Name: "worker"}, {Name: "db", Kept: true}}}
+	paced := pace.Policy{MaxParallel: pace.Amount{N: 5}}
+	kept := pace.Policy{MaxParallel: pace.Amount{N: 5}, Order: []pace.Role{{Name: "worker"}, {Name: "db", Kept: true}}}
 	outside := func(m *rollout.Member) { m.Outside = true }
 	for _, test := range []struct {
 		name    string
 		members []member
-		policy  rollout.Policy
+		policy  pace.Policy
 		want    error // nil with an empty text: all are there
 		text    string
 	}{
 		{"all are there", []member{arrive, arrive}, paced, nil, ""},
-		{"without a policy", []member{arrive, arrive}, rollout.Policy{}, nil, ""},
+		{"without a policy", []member{arrive, arrive}, pace.Policy{}, nil, ""},
 		{"one is about to begin", []member{arrive, nil}, paced, nil, "waits"},
 		{"one has a grant", []member{arrive, grant}, paced, nil, "waits"},
 		{"one is at the version and has a grant", []member{arrive, grantDone}, paced, nil, "waits"},
 		{"one is down", []member{arrive, down}, paced, nil, "waits"},
-		{"one is down, without a policy", []member{arrive, down}, rollout.Policy{}, nil, "waits"},
+		{"one is down, without a policy", []member{arrive, down}, pace.Policy{}, nil, "waits"},
 		{"one is down at the version", []member{arrive, both(down, arrive)}, paced, nil, ""},
 		{"one left the catalog at the old version", []member{arrive, both(gone, func(m *rollout.Member) { m.Version = "v1" })}, paced, nil, "waits"},
 		{"one is held", []member{arrive, held}, paced, rollout.ErrAside, "n2: it is held: since noon by ann: disk"},
-		{"one is held, without a policy", []member{arrive, held}, rollout.Policy{}, rollout.ErrAside, "1 of 2 members run v2; missing: n2: it is held"},
+		{"one is held, without a policy", []member{arrive, held}, pace.Policy{}, rollout.ErrAside, "1 of 2 members run v2; missing: n2: it is held"},
 		{"one is held at the version", []member{arrive, both(held, arrive)}, paced, nil, ""},
 		{"one is held and down", []member{arrive, both(held, down)}, paced, rollout.ErrAside, "n2: it is held"},
 		{"one is held, and one is down", []member{arrive, held, down}, paced, nil, "waits"},
 		{"one is held, and one begins", []member{arrive, held, nil}, paced, nil, "waits"},
 		{"one is drained", []member{arrive, drain}, paced, rollout.ErrAside, "n2: it is in maintenance"},
 		{"one is drained and keeps its grant", []member{arrive, both(grantDone, drain)}, paced, rollout.ErrAside, "n2: it is in maintenance"},
-		{"one is drained, without a policy", []member{arrive, drain}, rollout.Policy{}, rollout.ErrAside, "n2: it is in maintenance"},
-		{"one is drained and failed", []member{arrive, both(drain, fail)}, rollout.Policy{}, rollout.ErrAside, "n2: it is in maintenance that jorc did not begin; config failed"},
-		{"one is drained, and one begins", []member{arrive, drain, nil}, rollout.Policy{}, nil, "waits"},
+		{"one is drained, without a policy", []member{arrive, drain}, pace.Policy{}, rollout.ErrAside, "n2: it is in maintenance"},
+		{"one is drained and failed", []member{arrive, both(drain, fail)}, pace.Policy{}, rollout.ErrAside, "n2: it is in maintenance that jorc did not begin; config failed"},
+		{"one is drained, and one begins", []member{arrive, drain, nil}, pace.Policy{}, nil, "waits"},
 		{"one is drained and held", []member{arrive, both(drain, held)}, paced, rollout.ErrAside, "n2: it is held"},
 		{"an operator gave up on one", []member{arrive, givenUp}, paced, rollout.ErrAside, "n2: an operator gave up on it"},
-		{"one failed", []member{arrive, fail}, rollout.Policy{}, rollout.ErrFailed, "1 of 2 members failed: n2: config failed"},
-		{"one failed, and one begins", []member{arrive, fail, nil}, rollout.Policy{}, nil, "waits"},
-		{"one failed, and one is held", []member{arrive, fail, held}, rollout.Policy{}, rollout.ErrFailed, "1 of 3 members failed: n2"},
-		{"one failed, and one is down", []member{arrive, fail, down}, rollout.Policy{}, rollout.ErrFailed, "1 of 3 members failed: n2"},
+		{"one failed", []member{arrive, fail}, pace.Policy{}, rollout.ErrFailed, "1 of 2 members failed: n2: config failed"},
+		{"one failed, and one begins", []member{arrive, fail, nil}, pace.Policy{}, nil, "waits"},
+		{"one failed, and one is held", []member{arrive, fail, held}, pace.Policy{}, rollout.ErrFailed, "1 of 3 members failed: n2"},
+		{"one failed, and one is down", []member{arrive, fail, down}, pace.Policy{}, rollout.ErrFailed, "1 of 3 members failed: n2"},
 		{"a manager", []member{arrive, role(cluster.RoleManager)}, paced, nil, ""},
 		{"a logical member", []member{arrive, gone}, paced, nil, ""},
 		{"outside the cluster's filter", []member{arrive, outside}, paced, nil, ""},
@@ -83,7 +84,7 @@ func TestOutcome(t *testing.T) {
 				}
 			})
 			d := started(t, test.policy)
-			d.Phase, d.Finished = rollout.Done, noon
+			d.Phase, d.Finished = pace.Done, noon
 			over, err := rollout.Outcome(rollout.Describe(d, v, noon), d)
 			switch {
 			case test.want == nil && (err != nil || over == (test.text == "waits")):
@@ -100,10 +101,10 @@ func TestOutcome(t *testing.T) {
 func TestOutcomeOfRollback(t *testing.T) {
 	t.Parallel()
 	v := fleetOf(1, func(_ int, m *rollout.Member) { arrive(m) })
-	before := started(t, rollout.Policy{MaxParallel: rollout.Amount{N: 1}})
+	before := started(t, pace.Policy{MaxParallel: pace.Amount{N: 1}})
 	before.Version = "v3"
 	back := started(t, before.Policy)
-	back.Phase, back.RollbackOf = rollout.Done, &rollout.Rollback{Version: "v3", Reason: "slow"}
+	back.Phase, back.RollbackOf = pace.Done, &rollout.Rollback{Version: "v3", Reason: "slow"}
 	for _, by := range []string{"ann", "jorc"} {
 		back.By = by
 		status := rollout.Describe(back, v, noon)

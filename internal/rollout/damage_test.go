@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -46,8 +47,8 @@ func FuzzDocument(f *testing.F) {
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	v := fleetOf(4, nil)
-	all, _ := planned(started(t, rollout.Policy{MaxParallel: rollout.Amount{N: 1}}), v, noon)
-	first, _ := planned(started(t, rollout.Policy{Canary: 1, MaxParallel: rollout.Amount{N: 1}}), v, noon)
+	all, _ := planned(started(t, pace.Policy{MaxParallel: pace.Amount{N: 1}}), v, noon)
+	first, _ := planned(started(t, pace.Policy{Canary: 1, MaxParallel: pace.Amount{N: 1}}), v, noon)
 	d, canary := all.Document, first.Document
 	in := admitted(canary, v)[0]
 	out := "n1"
@@ -123,7 +124,7 @@ func TestBlocked(t *testing.T) {
 		{1, "n2, n3, n4 to begin; n1 to be in service again: 1 may be out of it, and 'jorc update give-up' frees the place of a host with a grant"},
 		{2, "n2, n3, n4 to begin"},
 	} {
-		d := started(t, rollout.Policy{MaxParallel: rollout.Amount{N: test.limit}, MaxFailures: 1})
+		d := started(t, pace.Policy{MaxParallel: pace.Amount{N: test.limit}, MaxFailures: 1})
 		v := change(fleetOf(4, nil), []string{"n1"}, func(m *rollout.Member) { grant(m); fail(m) })
 		d = rollout.Plan(d, v, noon).Document
 		if got := strings.Join(rollout.Describe(d, v, noon).Waits, "; "); got != test.want {

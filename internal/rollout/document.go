@@ -1,24 +1,12 @@
 package rollout
 
 import (
-	"fmt"
+	"bytes"
+	"encoding/json"
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/pace"
-)
-
-// Phase is the stage of a rollout.
-type Phase string
-
-// Phases.
-const (
-	Waiting     Phase = "waiting" // no host is admitted yet
-	Canary      Phase = "canary"
-	Batch       Phase = "batch" // see Document.Batch
-	RollingBack Phase = "rolling back"
-	Done        Phase = "done"
-	Aborted     Phase = "aborted"
 )
 
 // Paused is what Document.State says while the rollout is paused.
@@ -29,45 +17,24 @@ type Document struct {
 	Version string `json:"version"`
 	// Previous is the last version that all members ran without a failure;
 	// empty: not known.
-	Previous string    `json:"previous,omitempty"`
-	Policy   Policy    `json:"policy"`
-	By       string    `json:"by,omitempty"` // who triggered it
-	Reason   string    `json:"reason,omitempty"`
-	Started  time.Time `json:"started"`
-	Finished time.Time `json:"finished,omitzero"` // done or aborted
+	Previous string      `json:"previous,omitempty"`
+	Policy   pace.Policy `json:"policy"`
+	By       string      `json:"by,omitempty"` // who triggered it
+	Reason   string      `json:"reason,omitempty"`
+	Started  time.Time   `json:"started"`
+	Finished time.Time   `json:"finished,omitzero"` // done or aborted
 
-	Phase  Phase     `json:"phase"`
-	Batch  int       `json:"batch,omitempty"` // in phase Batch: which, from 1
-	Since  time.Time `json:"since"`           // of the phase
-	Group  *Group    `json:"group,omitempty"` // the group that is admitted, with an order or zone by zone
-	Counts Counts    `json:"counts"`          // at the last change of phase
-
-	// Steps is how many steps were admitted, the present one included.
-	Steps int `json:"steps,omitempty"`
-	// Gate is that of the present step, once it is done; PassedGate the one before.
-	Gate       *GateProgress `json:"gate,omitempty"`
-	PassedGate *PassedGate   `json:"passed_gate,omitempty"`
-	// Gated is until when the last gate held the rollout; Asks how many runs gates
-	// asked for.
-	Gated time.Time `json:"gated,omitzero"`
-	Asks  int       `json:"asks,omitempty"`
-	// Approval is the last consent of an operator.
-	Approval *Approval `json:"approval,omitempty"`
+	// Progress is what Plan makes of it.
+	pace.Progress
 
 	// Stopped says that the rollout is paused. Phase is then where it continues.
 	Stopped *Stop `json:"stopped,omitempty"`
-	// Promoted: the rollout needs no consent to continue after the canary.
-	Promoted bool `json:"promoted,omitempty"`
-	// Forgiven is how many failures were accepted by a resume; Forgive requests
-	// that for the present ones.
-	Forgiven int  `json:"forgiven,omitempty"`
-	Forgive  bool `json:"forgive,omitempty"`
 	// RollbackOf: this rollout takes another one back.
 	RollbackOf *Rollback `json:"rollback_of,omitempty"`
 	// Supersedes is the unfinished rollout that this one took the place of.
 	Supersedes *Supersedes `json:"supersedes,omitempty"`
-	// DuringFreeze is why hosts begin although they are frozen; empty: they do not.
-	DuringFreeze string `json:"during_freeze,omitempty"`
+	// Exceptions are the rules of the cluster that it does not follow.
+	pace.Exceptions
 	// Repolicied is the last change of the policy; nil: there was none.
 	Repolicied *Repolicied `json:"repolicied,omitempty"`
 }
@@ -77,8 +44,6 @@ type Repolicied struct {
 	By string    `json:"by,omitempty"`
 	At time.Time `json:"at"`
 }
-
-func (r Repolicied) equal(o Repolicied) bool { return r.By == o.By && r.At.Equal(o.At) }
 
 // String says who changed the policy, and when.
 func (r Repolicied) String() string {
@@ -94,10 +59,6 @@ type Supersedes struct {
 	Version string    `json:"version"`
 	By      string    `json:"by,omitempty"` // who triggered it
 	Started time.Time `json:"started,omitzero"`
-}
-
-func (s Supersedes) equal(o Supersedes) bool {
-	return s.Version == o.Version && s.By == o.By && s.Started.Equal(o.Started)
 }
 
 // String names the rollout, who triggered it, and when.
@@ -116,12 +77,6 @@ func triggeredText(by string, at time.Time) string {
 		text += " at " + at.UTC().Format(time.RFC3339)
 	}
 	return text
-}
-
-// Group is one place in the order of roles and one zone.
-type Group struct {
-	Place int    `json:"place"`
-	Zone  string `json:"zone,omitempty"`
 }
 
 // Stop is a pause.
@@ -145,29 +100,17 @@ func (s Stop) text() string { return "the rollout is paused " + s.String() }
 type Rollback struct {
 	Version string `json:"version"`
 	Reason  string `json:"reason"`
+	// WithGates: gates, bakes, consent, windows and freezes hold for it.
+	WithGates bool `json:"with_gates,omitempty"`
 }
-
-// Counts are numbers of members. Members is all that take part; each of them is
-// in one of the others.
-type Counts struct {
-	Members int `json:"members"`
-	Done    int `json:"done"`    // at the version, without an open grant
-	Failed  int `json:"failed"`  // at this version
-	Working int `json:"working"` // with an open grant; without a policy: its workflow runs
-	Down    int `json:"down"`    // they follow when they are back
-	Pending int `json:"pending"`
-	GivenUp int `json:"given_up"`       // by an operator
-	Held    int `json:"held,omitempty"` // held or drained by an operator; they follow when that ends
-}
-
-// Over reports whether the rollout has ended.
-func (d Document) Over() bool { return d.Phase == Done || d.Phase == Aborted }
 
 // Paced reports whether hosts need a grant to begin.
 func (d Document) Paced() bool { return !d.Policy.Plain() }
 
 // ignoresFreezes reports whether hosts begin although they are frozen: what restores does.
-func (d Document) ignoresFreezes() bool { return d.RollbackOf != nil || d.DuringFreeze != "" }
+func (d Document) ignoresFreezes() bool {
+	return d.RollbackOf != nil && !d.RollbackOf.WithGates || d.DuringFreeze != ""
+}
 
 // frozen returns the freeze that keeps a member with roles from beginning.
 func (d Document) frozen(c cluster.Control, roles []string, now time.Time) (pace.Frozen, bool) {
@@ -187,10 +130,7 @@ func (d Document) State() string {
 
 // StateText is State with its details.
 func (d Document) StateText() string {
-	phase := string(d.Phase)
-	if d.Phase == Batch {
-		phase = fmt.Sprintf("batch %d of %d", d.Batch, max(1, len(d.Policy.Batches)))
-	}
+	phase := d.StepText(d.Policy)
 	if d.State() == Paused {
 		return Paused + " in phase " + phase
 	}
@@ -199,56 +139,42 @@ func (d Document) StateText() string {
 
 // equal reports whether both have the same stored form.
 func (d Document) equal(o Document) bool {
-	same := d.Version == o.Version && d.Previous == o.Previous && d.By == o.By && d.Reason == o.Reason && d.DuringFreeze == o.DuringFreeze && d.Policy.equal(o.Policy) &&
-		d.Started.Equal(o.Started) && d.Finished.Equal(o.Finished) && d.Since.Equal(o.Since)
-	same = same && d.Phase == o.Phase && d.Batch == o.Batch && d.Counts == o.Counts && equalTo(d.Group, o.Group, func(a, b Group) bool { return a == b })
-	same = same && d.Promoted == o.Promoted && d.Forgiven == o.Forgiven && d.Forgive == o.Forgive
-	same = same && d.Steps == o.Steps && d.Gated.Equal(o.Gated) && d.Asks == o.Asks && equalTo(d.Gate, o.Gate, GateProgress.equal)
-	same = same && equalTo(d.PassedGate, o.PassedGate, func(a, b PassedGate) bool {
-		return a.Step == b.Step && a.At.Equal(b.At) && a.Answer == b.Answer && a.By == b.By
-	}) && equalTo(d.Approval, o.Approval, func(a, b Approval) bool { return a.Step == b.Step && a.By == b.By && a.At.Equal(b.At) })
-	return same && equalTo(d.Stopped, o.Stopped, func(a, b Stop) bool {
-		return a.Reason == b.Reason && a.By == b.By && a.Since.Equal(b.Since)
-	}) && equalTo(d.RollbackOf, o.RollbackOf, func(a, b Rollback) bool { return a == b }) && equalTo(d.Supersedes, o.Supersedes, Supersedes.equal) &&
-		equalTo(d.Repolicied, o.Repolicied, Repolicied.equal)
+	a, errA := json.Marshal(d)
+	b, errB := json.Marshal(o)
+	return errA == nil && errB == nil && bytes.Equal(a, b)
 }
-
-func equalTo[T any](a, b *T, same func(a, b T) bool) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return same(*a, *b)
-}
-
-// stamp is a time as documents have it: in seconds, as nodes report theirs.
-func stamp(t time.Time) time.Time { return t.UTC().Truncate(time.Second) }
 
 // begin is the document of a new rollout. With a policy no host begins before
 // the first plan.
-func begin(version string, p Policy, by, previous string, now time.Time) Document {
+func begin(version string, p pace.Policy, by, previous string, now time.Time) Document {
 	d := Document{
-		Version: version, Previous: previous, Policy: p.Complete(), By: by, Started: stamp(now), Since: stamp(now), Phase: Waiting,
+		Version: version, Previous: previous, Policy: p.Complete(), By: by, Started: pace.Second(now),
+		Progress: pace.Progress{Since: pace.Second(now), Phase: pace.Waiting},
 	}
 	if d.Policy.Plain() {
-		d.Phase, d.Batch = Batch, 1
+		d.Phase, d.Batch = pace.Batch, 1
 	}
 	return d
 }
 
 // repolicied is the document with another policy, half way. Where the steps
 // change they are walked again from the first, past what is done.
-func (d Document) repolicied(p Policy, now time.Time) Document {
+func (d Document) repolicied(p pace.Policy, now time.Time) Document {
 	p = p.Complete()
-	if p.equal(d.Policy) {
+	if p.Equal(d.Policy) {
 		return d
 	}
-	same := p.sameWalk(d.Policy)
-	if !p.sameGates(d.Policy) || !same {
-		d.Gate, d.Gated = nil, stamp(now)
+	same := p.SameWalk(d.Policy)
+	if !p.SameGates(d.Policy) || !same {
+		d.Gate, d.Gated = nil, pace.Second(now)
 	}
 	d.Policy = p
-	if !same && !d.Over() && d.Phase != RollingBack {
-		d.Phase, d.Batch, d.Since, d.Group = Waiting, 0, stamp(now), nil
+	switch {
+	case same || d.Over():
+	case d.Phase == pace.RollingBack:
+		d.Group = nil
+	default:
+		d.Phase, d.Batch, d.Since, d.Group = pace.Waiting, 0, pace.Second(now), nil
 	}
 	return d
 }
@@ -259,15 +185,15 @@ func (s Stored) Adopted(now time.Time) (next Document, ok bool) {
 	if s.Desired == "" || s.Exists && s.Document.Version == s.Desired {
 		return s.Document, false
 	}
-	return begin(s.Desired, s.pacing(Policy{}, false, now), "", s.Document.lastHealthy(), now), true
+	return begin(s.Desired, s.pacing(pace.Policy{}, false, now), "", s.Document.lastHealthy(), now), true
 }
 
 // pacing is the policy p, or, where p is plain and the cluster has a budget or is frozen,
 // the one by which only these pace. ignoresFreezes is that of the document.
-func (s Stored) pacing(p Policy, ignoresFreezes bool, now time.Time) Policy {
+func (s Stored) pacing(p pace.Policy, ignoresFreezes bool, now time.Time) pace.Policy {
 	_, frozen := s.Control.Freezes.Any(now)
 	if p.Plain() && (s.Control.Budget != nil || frozen && !ignoresFreezes) {
-		p.MaxParallel = Amount{N: 100, Percent: true}
+		p.MaxParallel = pace.Amount{N: 100, Percent: true}
 	}
 	return p
 }
@@ -277,7 +203,7 @@ func (s Stored) pacing(p Policy, ignoresFreezes bool, now time.Time) Policy {
 func (s Stored) Budgeted(now time.Time) (next Document, ok bool) {
 	d := s.Document
 	p := s.pacing(d.Policy, d.ignoresFreezes(), now)
-	if !s.Current() || d.Paced() || p.Plain() || d.Phase == Aborted {
+	if !s.Current() || d.Paced() || p.Plain() || d.Phase == pace.Aborted {
 		return d, false
 	}
 	return d.repolicied(p, now), true
@@ -285,7 +211,7 @@ func (s Stored) Budgeted(now time.Time) (next Document, ok bool) {
 
 // lastHealthy is the last version that all members ran without a failure.
 func (d Document) lastHealthy() string {
-	if d.Phase == Done && d.Counts.Failed == 0 {
+	if d.Phase == pace.Done && d.Counts.Failed == 0 {
 		return d.Version
 	}
 	return d.Previous
@@ -294,7 +220,7 @@ func (d Document) lastHealthy() string {
 // paused is the document with a pause; one that is paused or over stays.
 func (d Document) paused(s Stop, now time.Time) Document {
 	if d.Stopped == nil && !d.Over() {
-		s.Since = stamp(now)
+		s.Since = pace.Second(now)
 		d.Stopped = &s
 	}
 	return d
@@ -304,7 +230,7 @@ func (d Document) paused(s Stop, now time.Time) Document {
 // accepted, and the time without progress starts again.
 func (d Document) resumed(now time.Time) Document {
 	if d.Stopped != nil && !d.Over() {
-		d.Stopped, d.Forgive, d.Since, d.Gate = nil, true, stamp(now), d.gateAgain(now)
+		d.Stopped, d.Forgive, d.Since, d.Gate = nil, true, pace.Second(now), d.gateAgain(now)
 	}
 	return d
 }
@@ -312,11 +238,11 @@ func (d Document) resumed(now time.Time) Document {
 // promoted is the document with consent to continue after the canary, or after
 // the present step where the policy asks for that.
 func (d Document) promoted(by string, now time.Time) Document {
-	canary := (d.Phase == Waiting || d.Phase == Canary) && d.Policy.Canary > 0 && !d.Promoted
-	step := d.Policy.ApproveEach && d.Steps > 0 && !d.approved()
+	canary := (d.Phase == pace.Waiting || d.Phase == pace.Canary) && d.Policy.Canary > 0 && !d.Promoted
+	step := d.Policy.ApproveEach && d.Steps > 0 && !d.Approved()
 	if !d.Over() && (canary || step) {
 		d.Promoted = d.Promoted || canary
-		d.Approval = &Approval{Step: d.Steps, By: by, At: stamp(now)}
+		d.Approval = &pace.Approval{Step: d.Steps, By: by, At: pace.Second(now)}
 	}
 	return d
 }
@@ -324,8 +250,8 @@ func (d Document) promoted(by string, now time.Time) Document {
 // aborted is the document of a rollout in which no further host begins.
 func (d Document) aborted(s Stop, now time.Time) Document {
 	if !d.Over() {
-		s.Since = stamp(now)
-		d.Phase, d.Batch, d.Since, d.Finished = Aborted, 0, s.Since, s.Since
+		s.Since = pace.Second(now)
+		d.Phase, d.Batch, d.Since, d.Finished = pace.Aborted, 0, s.Since, s.Since
 		d.Group, d.Stopped, d.Gate = nil, &s, nil
 	}
 	return d

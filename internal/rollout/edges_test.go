@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -12,7 +13,7 @@ import (
 // others fail.
 func TestForgiven(t *testing.T) {
 	t.Parallel()
-	d := started(t, rollout.Policy{MaxParallel: rollout.Amount{N: 3}})
+	d := started(t, pace.Policy{MaxParallel: pace.Amount{N: 3}})
 	d.Forgive = true
 	d = rollout.Plan(d, change(fleetOf(5, nil), []string{"n1", "n2"}, fail), noon).Document
 	if d.Forgive || d.Forgiven != 2 || d.Stopped != nil {
@@ -32,14 +33,14 @@ func TestForgiven(t *testing.T) {
 // against the progress deadline; and offers carry the end of their window.
 func TestProgressWithinWindow(t *testing.T) {
 	t.Parallel()
-	windows, err := rollout.ParseWindows("22:00-06:00")
+	windows, err := pace.PolicyWindows("22:00-06:00")
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := started(t, rollout.Policy{
-		MaxParallel: rollout.Amount{N: 1}, ProgressDeadline: rollout.Duration(time.Hour), Windows: windows,
+	d := started(t, pace.Policy{
+		MaxParallel: pace.Amount{N: 1}, ProgressDeadline: pace.Duration(time.Hour), Windows: windows,
 	})
-	d.Phase, d.Batch = rollout.Batch, 1
+	d.Phase, d.Batch = pace.Batch, 1
 	opens := noon.Add(10 * time.Hour)
 	plan := rollout.Plan(d, fleetOf(3, nil), noon)
 	if len(plan.Offers) > 0 || !plan.Again.Equal(opens) {

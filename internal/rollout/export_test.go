@@ -3,11 +3,13 @@ package rollout
 import (
 	"slices"
 	"time"
+
+	"github.com/jorc/jorc/internal/pace"
 )
 
 // For tests only.
 var (
-	Begin = func(version string, p Policy, now time.Time) Document { return begin(version, p, "", "", now) }
+	Begin = func(version string, p pace.Policy, now time.Time) Document { return begin(version, p, "", "", now) }
 )
 
 // Admitted are the members that the document's present step admits.
@@ -26,6 +28,9 @@ func Admitted(d Document, s State, now time.Time) []string {
 // Resumed and Promoted are the document after the command of an operator.
 func Resumed(d Document, now time.Time) Document             { return d.resumed(now) }
 func Promoted(d Document, by string, now time.Time) Document { return d.promoted(by, now) }
+
+// WithdrawnGrant is a grant as an orchestrator withdraws it.
+func WithdrawnGrant(g Grant, now time.Time) Grant { return g.withdrawn(now) }
 
 // Outcome is how a wait that began with the rollout first ends.
 func Outcome(s Status, first Document) (over bool, err error) {

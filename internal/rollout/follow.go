@@ -11,6 +11,7 @@ import (
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pace"
 )
 
 // Errors of Wait.
@@ -159,7 +160,7 @@ func (r *Rollouts) observeCurrent(ctx context.Context, watcher *cluster.Watcher)
 
 // outcome says whether a wait that began with the rollout first is over, and how; see Wait.
 func (s Status) outcome(desired string, first Document, paused *cluster.Hold) (over bool, err error) {
-	arrived := s.Phase == Done && len(s.Arrival.Missing) == 0
+	arrived := s.Phase == pace.Done && len(s.Arrival.Missing) == 0
 	switch back := s.RollbackOf; {
 	case desired != s.Version: // another program wrote it
 		return true, fmt.Errorf("%w: %s was superseded by %s, which is desired now", ErrFailed, first.Version, desired)
@@ -167,7 +168,7 @@ func (s Status) outcome(desired string, first Document, paused *cluster.Hold) (o
 		return true, fmt.Errorf("%w: %s is rolled back to %s, which is desired now: %s", ErrFailed, first.Version, s.Version, back.Reason)
 	case s.Version != first.Version:
 		return true, fmt.Errorf("%w: %s was superseded by %s, which is desired now%s", ErrFailed, first.Version, s.Version, s.TriggeredText())
-	case s.Phase == Aborted:
+	case s.Phase == pace.Aborted:
 		return true, fmt.Errorf("%w: that of %s was aborted", ErrStopped, s.Version)
 	case s.Document.State() == Paused:
 		return true, fmt.Errorf("%w: %s: 'jorc update resume' continues it", ErrStopped, s.Stopped.text())

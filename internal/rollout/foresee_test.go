@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -11,38 +12,38 @@ import (
 // carried out.
 func TestForesee(t *testing.T) {
 	t.Parallel()
-	percent := func(n int) rollout.Amount { return rollout.Amount{N: n, Percent: true} }
+	percent := func(n int) pace.Amount { return pace.Amount{N: n, Percent: true} }
 	zones := func(i int, m *rollout.Member) { m.Zone = string(rune('a' + i%2)) }
 	roles := func(i int, m *rollout.Member) { m.Roles = []string{[]string{"db", "web"}[i%2]} }
 	for _, test := range []struct {
 		name   string
-		policy rollout.Policy
+		policy pace.Policy
 		change func(int, *rollout.Member)
 		want   []string
 	}{
-		{"plain", rollout.Policy{}, nil, []string{"all at once: 10 members are admitted"}},
-		{"sliding", rollout.Policy{MaxParallel: rollout.Amount{N: 1}}, nil, []string{"batch 1 of 1: 10 members are admitted"}},
+		{"plain", pace.Policy{}, nil, []string{"all at once: 10 members are admitted"}},
+		{"sliding", pace.Policy{MaxParallel: pace.Amount{N: 1}}, nil, []string{"batch 1 of 1: 10 members are admitted"}},
 		{
 			"canary and batches",
-			rollout.Policy{Canary: 1, Batches: []rollout.Amount{percent(20), percent(50), percent(100)}},
+			pace.Policy{Canary: 1, Batches: []pace.Amount{percent(20), percent(50), percent(100)}},
 			nil,
 			[]string{"canary: 1 member is admitted", "batch 1 of 3: 1 member is admitted", "batch 2 of 3: 3 members are admitted", "batch 3 of 3: 5 members are admitted"},
 		},
 		{
 			"zones",
-			rollout.Policy{ZoneByZone: true, MaxParallel: percent(10)},
+			pace.Policy{ZoneByZone: true, MaxParallel: percent(10)},
 			zones,
 			[]string{`batch 1 of 1: 5 members are admitted`, `batch 1 of 1: 5 members are admitted`},
 		},
 		{
 			"a role that is kept",
-			rollout.Policy{Order: []rollout.Role{{Name: "web"}, {Name: "db", Kept: true}}},
+			pace.Policy{Order: []pace.Role{{Name: "web"}, {Name: "db", Kept: true}}},
 			roles,
 			[]string{"batch 1 of 1: 5 members are admitted"},
 		},
 		{
 			"some are there already",
-			rollout.Policy{Canary: 2},
+			pace.Policy{Canary: 2},
 			func(i int, m *rollout.Member) {
 				if i > 1 {
 					arrive(m)
@@ -52,13 +53,13 @@ func TestForesee(t *testing.T) {
 		},
 		{
 			"somebody is down",
-			rollout.Policy{Canary: 1},
+			pace.Policy{Canary: 1},
 			func(i int, m *rollout.Member) { set(m, i > 0, false) },
 			[]string{"canary: 1 member is admitted", "batch 1 of 1: 8 members are admitted"},
 		},
 		{
 			"somebody is under way from before",
-			rollout.Policy{Canary: 1},
+			pace.Policy{Canary: 1},
 			func(i int, m *rollout.Member) {
 				if i == 0 {
 					grant(m)
@@ -74,7 +75,7 @@ func TestForesee(t *testing.T) {
 			first := rollout.Foresee(d, v, noon)
 			var got []string
 			for _, step := range first {
-				if step.Kind == rollout.DecideAdmit {
+				if step.Kind == pace.DecideAdmit {
 					got = append(got, step.Text)
 				}
 			}
@@ -92,7 +93,7 @@ func TestForesee(t *testing.T) {
 func TestForeseeHalfWay(t *testing.T) {
 	t.Parallel()
 	v := fleetOf(4, nil)
-	d := rollout.Plan(started(t, rollout.Policy{Canary: 1}), v, noon).Document
+	d := rollout.Plan(started(t, pace.Policy{Canary: 1}), v, noon).Document
 	v = change(v, admitted(d, v), grant)
 	steps := rollout.Foresee(d, v, noon)
 	if len(steps) != 1 || steps[0].Count != 3 {

@@ -17,8 +17,8 @@ import (
 // ignores it.
 func TestFrozenRollout(t *testing.T) {
 	t.Parallel()
-	d := started(t, rollout.Policy{MaxParallel: rollout.Amount{N: 1}, ProgressDeadline: rollout.Duration(time.Hour)})
-	d.Phase, d.Batch = rollout.Batch, 1
+	d := started(t, pace.Policy{MaxParallel: pace.Amount{N: 1}, ProgressDeadline: pace.Duration(time.Hour)})
+	d.Phase, d.Batch = pace.Batch, 1
 	begins, ends := noon.Add(time.Minute), noon.Add(10*time.Hour)
 	fleet := fleetOf(3, nil)
 	fleet.Control = cluster.Control{Freezes: pace.Freezes{{ID: "a1", From: begins, To: ends, Reason: "the sale"}}}
@@ -33,7 +33,7 @@ func TestFrozenRollout(t *testing.T) {
 	if waits := strings.Join(rollout.Describe(d, fleet, begins).Waits, "; "); !strings.Contains(waits, text[len("frozen until 2026-11-23T22:00:00Z"):]) || strings.Count(waits, "frozen") != 1 {
 		t.Errorf("it waits for %q, want once %q", waits, text)
 	}
-	if got := rollout.Summarize(d, fleet, begins).Blocker; got != rollout.BlockedByFreeze {
+	if got := rollout.Summarize(d, fleet, begins).Blocker; got != pace.BlockedByFreeze {
 		t.Errorf("it is blocked by %q", got)
 	}
 	for after, late := range map[time.Duration]bool{-time.Hour: false, 30 * time.Minute: false, 2 * time.Hour: true} {
@@ -50,6 +50,11 @@ func TestFrozenRollout(t *testing.T) {
 		if plan := rollout.Plan(d, fleet, begins); len(plan.Offers) != 1 || !plan.Offers[0].Until.IsZero() {
 			t.Errorf("%s: %+v, want an offer without an end", what, plan)
 		}
+	}
+	gated := d
+	gated.RollbackOf = &rollout.Rollback{Version: "v0", WithGates: true}
+	if plan := rollout.Plan(gated, fleet, begins); len(plan.Offers) > 0 {
+		t.Errorf("a rollback with gates: %+v, want no offer", plan)
 	}
 	fleet.Control.Freezes[0].Roles = []string{"db"}
 	for i := range fleet.Members {

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/pace"
 )
 
 // TestGateRunID: runs of gates of different changes, steps and samples have different ids.
@@ -16,8 +16,8 @@ func TestGateRunID(t *testing.T) {
 	for _, change := range []string{"v1", "v2", long + "1", long + "2"} {
 		for step := range 3 {
 			for ask := range 3 {
-				id := rollout.GateRunID(change, at, step, ask)
-				if seen[id] || len(id) > 70 || !strings.HasPrefix(id, rollout.GateRunPrefix) {
+				id := pace.GateRunID(change, at, step, ask)
+				if seen[id] || len(id) > 70 || !strings.HasPrefix(id, pace.GateRunPrefix) {
 					t.Errorf("%s is there twice, or %d bytes long", id, len(id))
 				}
 				seen[id] = true

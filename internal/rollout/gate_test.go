@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -15,13 +16,13 @@ type gated struct {
 	d         rollout.Document
 	v         rollout.State
 	now       time.Time
-	decisions []rollout.Decision
+	decisions []pace.Decision
 }
 
 // newGated is a rollout of four members in two batches; the first is done.
-func newGated(t *testing.T, set func(*rollout.Policy)) *gated {
+func newGated(t *testing.T, set func(*pace.Policy)) *gated {
 	t.Helper()
-	p := rollout.Policy{Batches: amounts(t, "1,100%"), MaxParallel: rollout.Amount{N: 4}}
+	p := pace.Policy{Batches: amounts(t, "1,100%"), MaxParallel: pace.Amount{N: 4}}
 	set(&p)
 	g := &gated{t: t, d: started(t, p), v: fleetOf(4, nil), now: noon}
 	g.plan()
@@ -43,12 +44,12 @@ func (g *gated) after(d time.Duration) {
 }
 
 // answer is what the run that is asked now comes to.
-func (g *gated) answer(a rollout.GateAnswer, line string) {
+func (g *gated) answer(a pace.GateAnswer, line string) {
 	g.t.Helper()
 	if g.d.Gate == nil || g.d.Gate.Run == "" {
 		g.t.Fatalf("no run is asked: %+v", g.d.Gate)
 	}
-	g.v.Gate = &rollout.GateRun{ID: g.d.Gate.Run, Answer: a, Line: line}
+	g.v.Gate = &pace.GateRun{ID: g.d.Gate.Run, Answer: a, Line: line}
 	g.plan()
 }
 
@@ -76,10 +77,10 @@ func (g *gated) wantDecided(kinds ...string) {
 	}
 }
 
-func bake(p *rollout.Policy) { p.Bake = rollout.Duration(5 * time.Minute) }
+func bake(p *pace.Policy) { p.Bake = pace.Duration(5 * time.Minute) }
 
-func ask(p *rollout.Policy) {
-	p.Gate = rollout.Gate{Workflow: "slo", Samples: 2, Interval: rollout.Duration(time.Minute), Timeout: rollout.Duration(10 * time.Minute)}
+func ask(p *pace.Policy) {
+	p.Gate = pace.Gate{Workflow: "slo", Samples: 2, Interval: pace.Duration(time.Minute), Timeout: pace.Duration(10 * time.Minute)}
 }
 
 // TestBake: a step that is done must stay so, to the millisecond, before the next begins,
@@ -88,7 +89,7 @@ func TestBake(t *testing.T) {
 	t.Parallel()
 	g := newGated(t, bake)
 	g.want("batch 1 of 2", "batch 1 of 2 to bake until 2026")
-	if s := rollout.Summarize(g.d, g.v, g.now); s.Blocker != rollout.BlockedByBake {
+	if s := rollout.Summarize(g.d, g.v, g.now); s.Blocker != pace.BlockedByBake {
 		t.Errorf("it is blocked by %q", s.Blocker)
 	}
 	if again := rollout.Plan(g.d, g.v, g.now).Again; !again.Equal(noon.Add(5 * time.Minute)) {
@@ -103,8 +104,8 @@ func TestBake(t *testing.T) {
 	g.want("batch 2 of 2", "batch 2 of 2 to bake")
 	g.after(5 * time.Minute)
 	g.want("done")
-	g.wantDecided(rollout.DecideAdmit, rollout.DecideGate, rollout.DecideGatePassed, rollout.DecideAdmit,
-		rollout.DecideGate, rollout.DecideGatePassed, rollout.DecideDone)
+	g.wantDecided(pace.DecideAdmit, pace.DecideGate, pace.DecideGatePassed, pace.DecideAdmit,
+		pace.DecideGate, pace.DecideGatePassed, pace.DecideDone)
 }
 
 // TestBakeFails: an arrived member that fails or has a critical check while its step bakes is a
@@ -129,7 +130,7 @@ func TestBakeFails(t *testing.T) {
 	g.after(time.Second)
 	g.want("batch 2 of 2")
 
-	g = newGated(t, func(p *rollout.Policy) { bake(p); p.OnFailure = rollout.OnFailureRollback })
+	g = newGated(t, func(p *pace.Policy) { bake(p); p.OnFailure = pace.OnFailureRollback })
 	g.v = change(g.v, arrived(g), critical)
 	g.after(time.Minute)
 	if g.d.Version != "v1" || g.d.RollbackOf == nil || g.d.Gate != nil {
@@ -157,7 +158,7 @@ func TestBakeFails(t *testing.T) {
 // gates' policy, begin its gate again.
 func TestGateBeginsAnew(t *testing.T) {
 	t.Parallel()
-	g := newGated(t, func(p *rollout.Policy) { bake(p); p.Batches, p.Canary = nil, 3 })
+	g := newGated(t, func(p *pace.Policy) { bake(p); p.Batches, p.Canary = nil, 3 })
 	g.d.Promoted = true
 	g.plan()
 	g.v = change(g.v, admitted(g.d, g.v), arrive)
@@ -185,22 +186,22 @@ func TestGateAsked(t *testing.T) {
 	g := newGated(t, ask)
 	run := g.d.Gate.Run
 	g.want("batch 1 of 2", `gate "slo" after batch 1 of 2, 0 of 2 samples passed, run `+run)
-	if s := rollout.Summarize(g.d, g.v, g.now); s.Blocker != rollout.BlockedByGate {
+	if s := rollout.Summarize(g.d, g.v, g.now); s.Blocker != pace.BlockedByGate {
 		t.Errorf("it is blocked by %q", s.Blocker)
 	}
 	f := rollout.FactsOfGate(g.d, g.v, g.now)
 	if f.Version != "v2" || f.Previous != "v1" || f.Step != "batch 1 of 2" || f.Sample != 1 || f.Count != 1 || !slices.Equal(f.Hosts, admitted(g.d, g.v)) {
 		t.Errorf("its facts are %+v", f)
 	}
-	g.answer(rollout.GateAsking, "not yet: 3 minutes")
+	g.answer(pace.GateAsking, "not yet: 3 minutes")
 	g.want("batch 1 of 2", "not yet: 3 minutes")
-	g.answer(rollout.GateYes, "0 errors")
+	g.answer(pace.GateYes, "0 errors")
 	g.want("batch 1 of 2", "1 of 2 samples passed, asked again at ", "0 errors")
 	g.after(time.Minute)
 	if g.d.Gate.Run == run || g.d.Gate.Run == "" {
 		t.Fatalf("the second sample is run %q", g.d.Gate.Run)
 	}
-	g.answer(rollout.GateYes, "still 0 errors")
+	g.answer(pace.GateYes, "still 0 errors")
 	g.want("batch 2 of 2")
 	if p := g.d.PassedGate; p == nil || p.Answer != "still 0 errors" || p.Step != "batch 1 of 2" {
 		t.Errorf("the passed gate is %+v", p)
@@ -211,19 +212,19 @@ func TestGateAsked(t *testing.T) {
 // does not answer in time, pauses and never promotes or takes back.
 func TestGateFails(t *testing.T) {
 	t.Parallel()
-	back := func(p *rollout.Policy) { ask(p); p.OnFailure = rollout.OnFailureRollback }
+	back := func(p *pace.Policy) { ask(p); p.OnFailure = pace.OnFailureRollback }
 	for name, test := range map[string]struct {
-		policy func(*rollout.Policy)
+		policy func(*pace.Policy)
 		do     func(*gated)
 		state  string
 		reason string
 	}{
-		"no":            {ask, func(g *gated) { g.answer(rollout.GateNo, "7 % errors") }, "paused in phase batch 1 of 2", `gate "slo" of batch 1 of 2 failed: 7 % errors (run gate-v2-`},
-		"no, back":      {back, func(g *gated) { g.answer(rollout.GateNo, "7 % errors") }, "rolling back", ""},
-		"second":        {ask, func(g *gated) { g.answer(rollout.GateYes, ""); g.after(time.Minute); g.answer(rollout.GateNo, "late") }, "paused in phase batch 1 of 2", "failed: late"},
-		"unanswered":    {back, func(g *gated) { g.answer(rollout.GateUnanswered, "no such workflow") }, "paused in phase batch 1 of 2", "cannot be asked: no such workflow"},
+		"no":            {ask, func(g *gated) { g.answer(pace.GateNo, "7 % errors") }, "paused in phase batch 1 of 2", `gate "slo" of batch 1 of 2 failed: 7 % errors (run gate-v2-`},
+		"no, back":      {back, func(g *gated) { g.answer(pace.GateNo, "7 % errors") }, "rolling back", ""},
+		"second":        {ask, func(g *gated) { g.answer(pace.GateYes, ""); g.after(time.Minute); g.answer(pace.GateNo, "late") }, "paused in phase batch 1 of 2", "failed: late"},
+		"unanswered":    {back, func(g *gated) { g.answer(pace.GateUnanswered, "no such workflow") }, "paused in phase batch 1 of 2", "cannot be asked: no such workflow"},
 		"late":          {back, func(g *gated) { g.after(10 * time.Minute) }, "paused in phase batch 1 of 2", "cannot be asked: it did not answer for 10m0s"},
-		"not yet, late": {back, func(g *gated) { g.answer(rollout.GateAsking, "traffic is low"); g.after(10 * time.Minute) }, "paused in phase batch 1 of 2", "for 10m0s: traffic is low"},
+		"not yet, late": {back, func(g *gated) { g.answer(pace.GateAsking, "traffic is low"); g.after(10 * time.Minute) }, "paused in phase batch 1 of 2", "for 10m0s: traffic is low"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -253,7 +254,7 @@ func TestGateFails(t *testing.T) {
 // TestGateHalted: while the whole cluster is paused nothing is asked.
 func TestGateHalted(t *testing.T) {
 	t.Parallel()
-	g := newGated(t, func(p *rollout.Policy) { bake(p); ask(p) })
+	g := newGated(t, func(p *pace.Policy) { bake(p); ask(p) })
 	g.v.Halted = "the cluster is paused"
 	g.after(5 * time.Minute)
 	if g.d.Gate == nil || !g.d.Gate.Baked || g.d.Gate.Run != "" {
@@ -269,9 +270,9 @@ func TestGateHalted(t *testing.T) {
 // TestApproveEach: each step but the last waits for an operator, whose name stays.
 func TestApproveEach(t *testing.T) {
 	t.Parallel()
-	g := newGated(t, func(p *rollout.Policy) { p.ApproveEach, p.Batches = true, amounts(t, "1,2,100%") })
+	g := newGated(t, func(p *pace.Policy) { p.ApproveEach, p.Batches = true, amounts(t, "1,2,100%") })
 	g.want("batch 1 of 3", "'jorc update promote'")
-	if s := rollout.Summarize(g.d, g.v, g.now); s.Blocker != rollout.BlockedByPromotion {
+	if s := rollout.Summarize(g.d, g.v, g.now); s.Blocker != pace.BlockedByPromotion {
 		t.Errorf("it is blocked by %q", s.Blocker)
 	}
 	g.after(time.Hour)
@@ -296,19 +297,19 @@ func TestApproveEach(t *testing.T) {
 // TestGatePolicy: what cannot be a gate is refused, and what is left open completed.
 func TestGatePolicy(t *testing.T) {
 	t.Parallel()
-	for _, p := range []rollout.Policy{
+	for _, p := range []pace.Policy{
 		{Bake: -1},
-		{Gate: rollout.Gate{Samples: 2}},
-		{Gate: rollout.Gate{Workflow: "a b"}},
-		{Gate: rollout.Gate{Workflow: "slo", Samples: -1}},
-		{Gate: rollout.Gate{Workflow: "slo", Timeout: -1}},
+		{Gate: pace.Gate{Samples: 2}},
+		{Gate: pace.Gate{Workflow: "a b"}},
+		{Gate: pace.Gate{Workflow: "slo", Samples: -1}},
+		{Gate: pace.Gate{Workflow: "slo", Timeout: -1}},
 	} {
 		if p.Validate() == nil {
 			t.Errorf("%+v is valid", p)
 		}
 	}
-	p := rollout.Policy{Gate: rollout.Gate{Workflow: "slo"}}.Complete()
-	if p.Gate.Samples != 1 || p.Gate.Timeout != rollout.Duration(time.Hour) || p.MaxParallel.N == 0 || p.Validate() != nil {
+	p := pace.Policy{Gate: pace.Gate{Workflow: "slo"}}.Complete()
+	if p.Gate.Samples != 1 || p.Gate.Timeout != pace.Duration(time.Hour) || p.MaxParallel.N == 0 || p.Validate() != nil {
 		t.Errorf("it is completed to %+v", p)
 	}
 }
@@ -316,9 +317,9 @@ func TestGatePolicy(t *testing.T) {
 // TestGateDeadline: time in a gate does not count as time without progress, nor does it later.
 func TestGateDeadline(t *testing.T) {
 	t.Parallel()
-	g := newGated(t, func(p *rollout.Policy) {
+	g := newGated(t, func(p *pace.Policy) {
 		bake(p)
-		p.Bake, p.ProgressDeadline, p.Order = rollout.Duration(time.Hour), rollout.Duration(10*time.Minute), []rollout.Role{{Name: "worker"}}
+		p.Bake, p.ProgressDeadline, p.Order = pace.Duration(time.Hour), pace.Duration(10*time.Minute), []pace.Role{{Name: "worker"}}
 	})
 	g.after(30 * time.Minute)
 	g.want("batch 1 of 2")

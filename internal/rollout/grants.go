@@ -46,33 +46,8 @@ type Grant struct {
 	index uint64 // of the key
 }
 
-const (
-	// answerWithin is how long an offer stays without an answer.
-	answerWithin = 30 * time.Second
-	// longestRest is the longest pause between offers to a host that does not answer.
-	longestRest = 10 * time.Minute
-)
-
 // answered reports whether the host accepted or declined the grant.
 func (g Grant) answered(a cluster.GrantAnswer) bool { return g.ID == a.ID || g.ID == a.Declined }
-
-// rested returns when a host that did not answer is offered a grant again.
-func (g Grant) rested() time.Time {
-	rest := answerWithin
-	for n := 1; n < g.Tries && rest < longestRest; n++ {
-		rest *= 2
-	}
-	return g.Since.Add(min(rest, longestRest))
-}
-
-// Offer says that a host is to be offered a grant.
-type Offer struct {
-	Node  string
-	Tries int // offers that it did not answer before
-	// Until is when the host may no longer begin: the end of the window, or the beginning
-	// of a freeze. Zero: never.
-	Until time.Time
-}
 
 // Ledger is the document at orchestrate/grants. Every transaction that offers
 // grants swaps it, so that of two plans made of the same state one is carried
@@ -227,7 +202,7 @@ func (p Permit) Free(version string, now time.Time) (ok bool, reason string) {
 		return false, frozen.String()
 	case !p.Current(): // hosts without a cluster, or current_version was written past the rollout
 		return true, ""
-	case d.Phase == Aborted:
+	case d.Phase == pace.Aborted:
 		return false, "the rollout was aborted"
 	case d.Stopped != nil && !d.Over():
 		return false, d.Stopped.text()
@@ -289,9 +264,7 @@ func (r *Rollouts) Apply(ctx context.Context, s Stored, state State, p Planned) 
 	}
 	var all []change
 	for _, node := range p.Withdrawals {
-		g := grants[node]
-		g.State, g.Since, g.Tries = Withdrawn, now, g.Tries+1
-		all = append(all, change{node, g})
+		all = append(all, change{node, grants[node].withdrawn(now)})
 	}
 	for _, o := range p.Offers {
 		all = append(all, change{o.Node, Grant{
@@ -317,6 +290,16 @@ func (r *Rollouts) Apply(ctx context.Context, s Stored, state State, p Planned) 
 		s.Ledger, s.ledger = ledger, kv.Entry[Ledger]{Value: ledger, Index: done.Index(keyLedger), Exists: true}
 	}
 	return s.ledger, nil
+}
+
+// withdrawn is the grant as an orchestrator withdraws it. An offer that had its time was not
+// answered; one that is withdrawn before, for a freeze or a hold, says nothing of the host.
+func (g Grant) withdrawn(now time.Time) Grant {
+	if now.Sub(g.Since) >= pace.AnswerWithin {
+		g.Tries++
+	}
+	g.State, g.Since = Withdrawn, now
+	return g
 }
 
 // SwapLedger adds to t the swap of the ledger, which every transaction needs that offers

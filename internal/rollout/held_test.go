@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -17,8 +18,8 @@ func free(m *rollout.Member) {
 }
 
 // advance plans, and lets all that are offered a grant arrive, until nothing moves.
-func advance(d rollout.Document, v rollout.State, now time.Time) (rollout.Document, rollout.State, []rollout.Decision) {
-	var all []rollout.Decision
+func advance(d rollout.Document, v rollout.State, now time.Time) (rollout.Document, rollout.State, []pace.Decision) {
+	var all []pace.Decision
 	for range 50 {
 		p, decisions := planned(d, v, now)
 		d, all = p.Document, append(all, decisions...)
@@ -41,7 +42,7 @@ func arrived(v rollout.State) (all []string) {
 }
 
 // inOrder are the members in the order in which v2 reaches them.
-func inOrder(p rollout.Policy, v rollout.State) []string {
+func inOrder(p pace.Policy, v rollout.State) []string {
 	members := slices.Clone(v.Members)
 	slices.SortFunc(members, func(a, b rollout.Member) int {
 		return p.KeyOf("v2", a.Node, a.Roles, a.Zone).Compare(p.KeyOf("v2", b.Node, b.Roles, b.Zone))
@@ -61,7 +62,7 @@ func waits(d rollout.Document, v rollout.State) string {
 func TestHeldCanary(t *testing.T) {
 	t.Parallel()
 	for name, aside := range map[string]func(*rollout.Member){"held": hold, "drained": drain, "held by its file": func(m *rollout.Member) { m.HoldFile = "touched" }} {
-		policy := rollout.Policy{Canary: 1, MaxParallel: rollout.Amount{N: 2}}
+		policy := pace.Policy{Canary: 1, MaxParallel: pace.Amount{N: 2}}
 		v := fleetOf(4, nil)
 		order := inOrder(policy, v)
 		p, _ := planned(started(t, policy), change(v, order[:1], aside), noon)
@@ -74,7 +75,7 @@ func TestHeldCanary(t *testing.T) {
 // TestSharesOfHeld: shares of batches and limits are of members that are not held.
 func TestSharesOfHeld(t *testing.T) {
 	t.Parallel()
-	policy := rollout.Policy{Batches: amounts(t, "50%,100%"), MaxParallel: rollout.Amount{N: 50, Percent: true}}
+	policy := pace.Policy{Batches: amounts(t, "50%,100%"), MaxParallel: pace.Amount{N: 50, Percent: true}}
 	v := fleetOf(12, nil)
 	v = change(v, inOrder(policy, v)[1:5], hold)
 	p, _ := planned(started(t, policy), v, noon)
@@ -90,7 +91,7 @@ func TestSharesOfHeld(t *testing.T) {
 // when that ends.
 func TestEndsWithHeld(t *testing.T) {
 	t.Parallel()
-	policy := rollout.Policy{Canary: 1, Batches: amounts(t, "3,100%"), MaxParallel: rollout.Amount{N: 4}}
+	policy := pace.Policy{Canary: 1, Batches: amounts(t, "3,100%"), MaxParallel: pace.Amount{N: 4}}
 	v := fleetOf(12, nil)
 	order := inOrder(policy, v)
 	v = change(change(v, order[1:2], hold), order[4:5], drain)
@@ -98,7 +99,7 @@ func TestEndsWithHeld(t *testing.T) {
 	d.Promoted = true
 	d, v, decisions := advance(d, v, noon)
 	last := decisions[len(decisions)-1]
-	if d.Phase != rollout.Done || len(arrived(v)) != 10 || last.Kind != rollout.DecideDone || last.Text != "10 of 12 members run v2, 0 failed" || last.Reason != "2 are held or drained and follow when that ends" {
+	if d.Phase != pace.Done || len(arrived(v)) != 10 || last.Kind != pace.DecideDone || last.Text != "10 of 12 members run v2, 0 failed" || last.Reason != "2 are held or drained and follow when that ends" {
 		t.Fatalf("the rollout is %s with %v: %+v", d.StateText(), arrived(v), last)
 	}
 	for _, h := range rollout.Progress(d, v, noon) {
@@ -120,9 +121,9 @@ func TestEndsWithHeld(t *testing.T) {
 // where only held hosts would go back.
 func TestRollbackBesideHeld(t *testing.T) {
 	t.Parallel()
-	for name, policy := range map[string]rollout.Policy{
-		"by an operator": {Canary: 1, Batches: amounts(t, "3,100%"), MaxParallel: rollout.Amount{N: 4}},
-		"by the policy":  {MaxParallel: rollout.Amount{N: 4}},
+	for name, policy := range map[string]pace.Policy{
+		"by an operator": {Canary: 1, Batches: amounts(t, "3,100%"), MaxParallel: pace.Amount{N: 4}},
+		"by the policy":  {MaxParallel: pace.Amount{N: 4}},
 	} {
 		v := fleetOf(12, nil)
 		order := inOrder(policy, v)
@@ -130,14 +131,14 @@ func TestRollbackBesideHeld(t *testing.T) {
 		d := started(t, policy)
 		d.Promoted, d.RollbackOf = true, &rollout.Rollback{Version: "v3", Reason: "broken"}
 		if name == "by the policy" {
-			d.Phase = rollout.RollingBack
+			d.Phase = pace.RollingBack
 		}
-		if d, v, _ := advance(d, v, noon); d.Phase != rollout.Done || len(arrived(v)) != 11 {
+		if d, v, _ := advance(d, v, noon); d.Phase != pace.Done || len(arrived(v)) != 11 {
 			t.Errorf("%s: it is %s with %v", name, d.StateText(), arrived(v))
 		}
 	}
-	back := started(t, rollout.Policy{MaxParallel: rollout.Amount{N: 4}})
-	back.Phase = rollout.RollingBack
+	back := started(t, pace.Policy{MaxParallel: pace.Amount{N: 4}})
+	back.Phase = pace.RollingBack
 	v := fleetOf(4, func(i int, m *rollout.Member) {
 		if arrive(m); i == 0 {
 			m.Version = "v1"
@@ -145,7 +146,7 @@ func TestRollbackBesideHeld(t *testing.T) {
 		}
 		m.Arrived = noon.Add(-time.Hour)
 	})
-	if d, _, _ := advance(back, v, noon); d.Phase != rollout.RollingBack || !strings.Contains(waits(d, v), "a host of the next step that is not held; n1: it is held") {
+	if d, _, _ := advance(back, v, noon); d.Phase != pace.RollingBack || !strings.Contains(waits(d, v), "a host of the next step that is not held; n1: it is held") {
 		t.Errorf("only a held host is to go back: it is %s and waits for %s", d.StateText(), waits(d, v))
 	}
 }
@@ -154,8 +155,8 @@ func TestRollbackBesideHeld(t *testing.T) {
 // and continues when a hold ends.
 func TestAllHeld(t *testing.T) {
 	t.Parallel()
-	canaries := rollout.Policy{Canary: 1, Batches: amounts(t, "50%,100%"), MaxParallel: rollout.Amount{N: 5}}
-	plain := rollout.Policy{MaxParallel: rollout.Amount{N: 5}}
+	canaries := pace.Policy{Canary: 1, Batches: amounts(t, "50%,100%"), MaxParallel: pace.Amount{N: 5}}
+	plain := pace.Policy{MaxParallel: pace.Amount{N: 5}}
 	all := []string{"n1", "n2", "n3", "n4"}
 	first := inOrder(canaries, fleetOf(4, nil))[0]
 	db := func(s rollout.State) rollout.State {
@@ -163,7 +164,7 @@ func TestAllHeld(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name   string
-		policy rollout.Policy
+		policy pace.Policy
 		state  rollout.State
 		doc    func(*rollout.Document)
 		state2 string // in which it waits
@@ -171,31 +172,31 @@ func TestAllHeld(t *testing.T) {
 	}{
 		{"every member", canaries, change(fleetOf(4, nil), all, hold), nil, "waiting", "n4: it is held"},
 		{"every member, without steps", plain, change(fleetOf(4, nil), all, hold), nil, "waiting", "n1: it is held"},
-		{"every member, without a policy", rollout.Policy{}, change(fleetOf(4, nil), all, hold), func(d *rollout.Document) { d.Phase, d.Batch = rollout.Batch, 1 }, "batch 1 of 1", "n1: it is held"},
+		{"every member, without a policy", pace.Policy{}, change(fleetOf(4, nil), all, hold), func(d *rollout.Document) { d.Phase, d.Batch = pace.Batch, 1 }, "batch 1 of 1", "n1: it is held"},
 		{"every member is drained", canaries, change(fleetOf(4, nil), all, drain), nil, "waiting", "n1: it is in maintenance that jorc did not begin"},
 		{
 			"all after the canary", canaries, change(change(fleetOf(4, nil), all, hold), []string{first}, func(m *rollout.Member) { free(m); arrive(m) }),
-			func(d *rollout.Document) { d.Phase, d.Steps = rollout.Canary, 1 }, "canary", "it is held",
+			func(d *rollout.Document) { d.Phase, d.Steps = pace.Canary, 1 }, "canary", "it is held",
 		},
 		{
 			"all of the last step, which had begun", plain, change(fleetOf(4, nil), all, hold),
-			func(d *rollout.Document) { d.Phase, d.Batch, d.Steps = rollout.Batch, 1, 1 }, "batch 1 of 1", "n2: it is held",
+			func(d *rollout.Document) { d.Phase, d.Batch, d.Steps = pace.Batch, 1, 1 }, "batch 1 of 1", "n2: it is held",
 		},
 		{
 			"the whole cluster, in the last step", plain, func() rollout.State {
 				s := change(change(fleetOf(4, nil), all, hold), []string{first}, arrive)
 				s.AllHeld = true
 				return s
-			}(), func(d *rollout.Document) { d.Phase, d.Batch, d.Steps = rollout.Batch, 1, 1 }, "batch 1 of 1", "it is held",
+			}(), func(d *rollout.Document) { d.Phase, d.Batch, d.Steps = pace.Batch, 1, 1 }, "batch 1 of 1", "it is held",
 		},
 		{
 			"the first role",
-			rollout.Policy{MaxParallel: rollout.Amount{N: 5}, Order: []rollout.Role{{Name: "db"}, {Name: "worker"}}},
+			pace.Policy{MaxParallel: pace.Amount{N: 5}, Order: []pace.Role{{Name: "db"}, {Name: "worker"}}},
 			db(change(fleetOf(4, nil), []string{"n2", "n3"}, hold)), nil, "waiting", "n2: it is held",
 		},
 		{
 			"the last role",
-			rollout.Policy{MaxParallel: rollout.Amount{N: 5}, Order: []rollout.Role{{Name: "worker"}, {Name: "db"}}},
+			pace.Policy{MaxParallel: pace.Amount{N: 5}, Order: []pace.Role{{Name: "worker"}, {Name: "db"}}},
 			db(change(fleetOf(4, nil), []string{"n2", "n3"}, hold)), nil, "batch 1 of 1", "n3: it is held",
 		},
 	} {
@@ -213,7 +214,7 @@ func TestAllHeld(t *testing.T) {
 		if d.Policy.Plain() { // they begin by themselves
 			v = change(v, all, arrive)
 		}
-		if d, v, _ = advance(d, v, noon); d.Phase != rollout.Done || len(arrived(v)) != 4 {
+		if d, v, _ = advance(d, v, noon); d.Phase != pace.Done || len(arrived(v)) != 4 {
 			t.Errorf("%s: after the hold it is %s with %v, and waits for %s", test.name, d.StateText(), arrived(v), waits(d, v))
 		}
 	}
@@ -223,16 +224,16 @@ func TestAllHeld(t *testing.T) {
 // counts as out of service; a drained one finishes what runs.
 func TestHeldAtWork(t *testing.T) {
 	t.Parallel()
-	policy := rollout.Policy{MaxParallel: rollout.Amount{N: 2}}
+	policy := pace.Policy{MaxParallel: pace.Amount{N: 2}}
 	d := started(t, policy)
-	d.Phase, d.Batch, d.Steps = rollout.Batch, 1, 1
+	d.Phase, d.Batch, d.Steps = pace.Batch, 1, 1
 	v := change(fleetOf(4, nil), []string{"n1"}, func(m *rollout.Member) { grant(m); hold(m) })
 	p, _ := planned(d, v, noon)
 	if len(p.Offers) != 1 {
 		t.Errorf("beside a held host with a grant %v are offered one, want one of 2 places", offered(p))
 	}
 	d, v, _ = advance(d, v, noon)
-	if d.Phase != rollout.Done || len(arrived(v)) != 3 {
+	if d.Phase != pace.Done || len(arrived(v)) != 3 {
 		t.Errorf("it is %s with %v", d.StateText(), arrived(v))
 	}
 	reasons := rollout.Explain(d, v, "n1", noon)
@@ -240,7 +241,7 @@ func TestHeldAtWork(t *testing.T) {
 		t.Errorf("why of n1: %+v", reasons)
 	}
 	v = change(v, []string{"n1"}, func(m *rollout.Member) { free(m); grant(m); drain(m) })
-	d.Phase = rollout.Batch
+	d.Phase = pace.Batch
 	if s := rollout.Describe(d, v, noon); s.Now.Working != 1 || !strings.Contains(waits(d, v), "n1 to finish; n1: it is in maintenance") {
 		t.Errorf("a drained host with a grant: %+v, waits for %s", s.Now, waits(d, v))
 	}

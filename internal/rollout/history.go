@@ -11,6 +11,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -24,19 +25,21 @@ const (
 
 // Finished is the record of a rollout that ended, at history/rollouts/<id>.
 type Finished struct {
-	ID       string `json:"id"` // when it began, and the version
-	Version  string `json:"version"`
-	Previous string `json:"previous,omitempty"`
-	Outcome  string `json:"outcome"`
-	Why      string `json:"why,omitempty"` // it ended so
-	By       string `json:"by,omitempty"`  // who triggered it
-	Reason   string `json:"reason,omitempty"`
-	Policy   Policy `json:"policy"`
+	ID       string      `json:"id"` // when it began, and the version
+	Version  string      `json:"version"`
+	Previous string      `json:"previous,omitempty"`
+	Outcome  string      `json:"outcome"`
+	Why      string      `json:"why,omitempty"` // it ended so
+	By       string      `json:"by,omitempty"`  // who triggered it
+	Reason   string      `json:"reason,omitempty"`
+	Policy   pace.Policy `json:"policy"`
 	// RollbackOf: it took another rollout back.
 	RollbackOf *Rollback `json:"rollback_of,omitempty"`
-	Started    time.Time `json:"started"`
-	Finished   time.Time `json:"finished"`
-	Counts     Counts    `json:"counts"`
+	// Exceptions are the rules of the cluster that it did not follow.
+	pace.Exceptions
+	Started  time.Time   `json:"started"`
+	Finished time.Time   `json:"finished"`
+	Counts   pace.Counts `json:"counts"`
 	// Waiting and Active are the times of all hosts, in seconds.
 	Waiting Spread `json:"waiting"`
 	Active  Spread `json:"active"`
@@ -108,6 +111,12 @@ func (s Stored) isKnown() bool { return s.known.Exists && s.known.Value.ID == s.
 // superseded reports whether another rollout took the place of the known one.
 func (s Stored) superseded() bool { return s.known.Exists && !s.isKnown() && !s.known.Value.Recorded }
 
+// Knowing returns s with what other, as Load read it, says of the rollouts before.
+func (s Stored) Knowing(other Stored) Stored {
+	s.known = other.known
+	return s
+}
+
 // Unrecorded reports whether a rollout ended that has no record yet: by a command that
 // triggered another version, or aborted it.
 func (s Stored) Unrecorded() bool {
@@ -128,7 +137,7 @@ func (s Stored) Ended(state State) Finished {
 }
 
 func (d Document) outcome() string {
-	if d.Phase == Aborted {
+	if d.Phase == pace.Aborted {
 		return OutcomeAborted
 	}
 	return OutcomeDone
@@ -208,11 +217,11 @@ func (r *Rollouts) addRecord(t *kv.Txn, f Finished, names []string) {
 func finished(d Document, outcome, why string, s State, end time.Time) Finished {
 	f := Finished{
 		ID: d.historyID(), Version: d.Version, Previous: d.Previous, Outcome: outcome, Why: text.Line(why, maxHistoryText), By: d.By, Reason: d.Reason,
-		Policy: d.Policy, RollbackOf: d.RollbackOf, Started: d.Started, Finished: stamp(end), Hosts: []HostTimes{},
+		Policy: d.Policy, RollbackOf: d.RollbackOf, Exceptions: d.Exceptions, Started: d.Started, Finished: pace.Second(end), Hosts: []HostTimes{},
 	}
 	p := newPlanner(d, s, end)
 	f.Counts = p.counts
-	o := p.outlook()
+	o := p.Outlook()
 	var waiting, active []int64
 	for _, m := range p.members {
 		h := m.times(d, end)

@@ -3,8 +3,6 @@ package rollout
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -133,7 +131,7 @@ type State struct {
 	Unreadable []string
 	// Gate is what is known of the run that the document's gate asked for; nil:
 	// nothing is.
-	Gate *GateRun
+	Gate *pace.GateRun
 	// PlannedSince is since when the present orchestrator plans: what it did not see
 	// counts from then. Zero: that is not known.
 	PlannedSince time.Time
@@ -172,8 +170,10 @@ type Member struct {
 	Condition cluster.Condition
 	// DownSince is since when it has not been up; zero: that is not known.
 	DownSince time.Time
-	Hold      string // what holds its convergence, in words
-	HoldFile  string // what the file on the host says that holds it, in words
+	// Away is since when it has been absent from the catalog; zero: it is not, or that is not known.
+	Away     time.Time
+	Hold     string // what holds its convergence, in words
+	HoldFile string // what the file on the host says that holds it, in words
 
 	Grant  Grant
 	Answer cluster.GrantAnswer
@@ -181,11 +181,21 @@ type Member struct {
 	Void bool
 }
 
+// goneAfter is how long a member may be absent from the catalog before shares are no
+// longer of it: what an autoscaler removed must neither raise a share nor use it up.
+const goneAfter = 24 * time.Hour
+
+// Gone reports whether shares are not of the member: it never had a host, or that has been absent from the
+// catalog since then, a day ago or longer. Zero: since when is not known.
+func (m *Member) Gone(since, now time.Time) bool {
+	return m.logical() || m.Condition.Liveness == cluster.LivenessAbsent && !since.IsZero() && now.Sub(since) >= goneAfter
+}
+
 // takesPart reports whether the member takes part in the rollout.
-func (m *Member) takesPart(p Policy) bool { return m.apart(p) == "" }
+func (m *Member) takesPart(p pace.Policy) bool { return m.apart(p) == "" }
 
 // apart returns why the member takes no part in the rollout; empty: it takes part.
-func (m *Member) apart(p Policy) string {
+func (m *Member) apart(p pace.Policy) string {
 	kept := p.KeepsBack(m.Roles)
 	switch {
 	case slices.Contains(m.Roles, cluster.RoleManager):
@@ -206,91 +216,82 @@ func (m *Member) logical() bool {
 	return m.Condition.Liveness == cluster.LivenessAbsent && m.Version == ""
 }
 
-// givenUp reports whether an operator gave up on the grant that the member holds.
-func (m *Member) givenUp() bool {
-	return m.Grant.State == GivenUp && m.Answer.Open() && m.Grant.ID == m.Answer.ID
+// part returns the member's part of the rollout: its grant, and what it answered.
+func (m *Member) part() pace.Part {
+	p := pace.Part{
+		Change: changeID, Since: m.Grant.Since, Until: m.Grant.Until, Unanswered: m.Grant.Tries, Tag: m.Answer.Version, Accepted: m.Answer.Since,
+		Declined: m.Grant.ID != "" && m.Grant.ID == m.Answer.Declined, Ready: m.Answer.Ready, Reason: cluster.Brief(m.Answer.Reason),
+	}
+	switch {
+	case m.Grant.State == Offered && !m.Void && !m.Grant.answered(m.Answer):
+		p.Offer = pace.Offered
+	case m.Grant.State == Withdrawn:
+		p.Offer = pace.Withdrawn
+	case m.Grant.State == GivenUp && m.Answer.Open() && m.Grant.ID == m.Answer.ID:
+		p.Offer = pace.GivenUp
+	}
+	if m.Answer.Open() {
+		p.Answer = map[string]pace.Answer{cluster.GrantFailed: pace.GrantFailed, cluster.GrantStranded: pace.GrantStrands}[m.Answer.State]
+		p.Answer = cmp.Or(p.Answer, pace.Accepted)
+	}
+	return p
 }
+
+// givenUp reports whether an operator gave up on the grant that the member holds.
+func (m *Member) givenUp() bool { p := m.part(); return p.GivenUp() }
 
 // offered reports whether the member can accept a grant.
-func (m *Member) offered() bool {
-	return m.Grant.State == Offered && !m.Void && !m.Grant.answered(m.Answer)
-}
-
-// declined reports whether the member declined its last grant and did not become
-// ready since. A grant whose window is over was declined for that.
-func (m *Member) declined(now time.Time) bool {
-	return m.Grant.ID != "" && m.Grant.ID == m.Answer.Declined && !m.Answer.Ready && (m.Grant.Until.IsZero() || now.Before(m.Grant.Until))
-}
-
-// unanswered reports whether the member did not answer its last offers.
-func (m *Member) unanswered() bool { return m.Grant.State == Withdrawn && m.Grant.Tries > 0 }
+func (m *Member) offered() bool { p := m.part(); return p.Offered() }
 
 // granted reports whether the member has an open grant.
-func (m *Member) granted() bool { return m.offered() || m.Answer.Open() && !m.givenUp() }
+func (m *Member) granted() bool { p := m.part(); return p.Granted() }
 
 // stranded reports whether the member is out of service between two versions,
 // and can take another grant in the same place.
-func (m *Member) stranded() bool {
-	return m.Answer.Open() && !m.givenUp() && !m.offered() && m.Answer.State == cluster.GrantStranded
-}
-
-// atWork reports whether the member has a grant on which something is expected.
-// One that is down with a grant of an earlier rollout is only out of service.
-func (m *Member) atWork(d Document) bool {
-	return d.Paced() && m.granted() && !m.stranded() && (m.Up() || m.offered() || m.Answer.Version == d.Version)
-}
+func (m *Member) stranded() bool { p := m.part(); return p.Stranded() }
 
 // grantedSince is since when the member has its open grant.
-func (m *Member) grantedSince() time.Time {
-	if m.Answer.Open() {
-		return m.Answer.Since
-	}
-	return m.Grant.Since
-}
+func (m *Member) grantedSince() time.Time { p := m.part(); return p.GrantedSince() }
 
 // Up reports whether the member's host and its agent are up.
 func (m *Member) Up() bool { return m.Condition.Agent == cluster.AgentUp }
 
 // out returns why the member is out of service. One that an operator gave up on does
 // not count.
-func (m *Member) out() cluster.OutReason {
+func (m *Member) out() pace.OutReason {
 	if m.givenUp() {
-		return cluster.InService
+		return pace.InService
 	}
 	return m.Condition.OutOfService(m.granted())
 }
 
-// downGrace is how long a member with a grant may be down, as one that reboots,
-// before that is a failure.
-const downGrace = 5 * time.Minute
-
-// failure returns why the member counts as failed in the rollout; empty: it does
-// not. A failure from before the rollout began does not count, nor does that of
-// a grant for another version.
-func (m *Member) failure(d Document, now time.Time) string {
+// reportedFailure returns why the member reports that it failed in the rollout; empty: it
+// does not. A failure from before the rollout began does not count.
+func (m *Member) reportedFailure(d Document) string {
 	for _, s := range m.states() {
 		if s.failedIn(d) {
 			return strings.TrimSuffix(s.category+" failed: "+cluster.Brief(s.Detail), ": ")
 		}
 	}
-	if why := m.bakeFailure(d, now); why != "" {
-		return why
-	}
-	a := m.Answer
-	if !d.Paced() || !a.Open() || m.givenUp() || a.Version != d.Version {
-		return ""
-	}
-	since := latest(a.Since, d.Started)
-	switch {
-	case a.State == cluster.GrantFailed:
-		return cmp.Or(cluster.Brief(a.Reason), "its grant failed")
-	case !m.Up() && !m.DownSince.IsZero() && now.Sub(latest(m.DownSince, d.Started)) > downGrace:
-		return "it has a grant and is down since " + m.DownSince.UTC().Format(time.RFC3339)
-	case d.Policy.NodeDeadline > 0 && now.Sub(since) > time.Duration(d.Policy.NodeDeadline):
-		return fmt.Sprintf("it has its grant since %s, longer than %v", since.UTC().Format(time.RFC3339), d.Policy.NodeDeadline)
+	return ""
+}
+
+// held says what holds the member; empty: nothing does.
+func (m *Member) held() string {
+	h := pace.Host{Hold: shorten(m.Hold), HoldFile: shorten(m.HoldFile)}
+	return h.Held()
+}
+
+// drained says that the member is in maintenance that jorc did not begin; empty: it is not.
+func (m *Member) drained() string {
+	if m.Condition.Drained() {
+		return cluster.DrainedText
 	}
 	return ""
 }
+
+// aside says why steps leave the member out: it is held or drained. Empty: they do not.
+func (m *Member) aside() string { return cmp.Or(m.held(), m.drained()) }
 
 // failedSince is since when the member counts as failed, as far as it is known.
 func (m *Member) failedSince(d Document) time.Time {
@@ -315,62 +316,4 @@ func (m *Member) states() [2]reported {
 // failedIn reports whether the report is a failure of the rollout.
 func (r reported) failedIn(d Document) bool {
 	return r.State == cluster.StateFailed && r.Version == d.Version && (r.Since.IsZero() || !r.Since.Before(d.Started))
-}
-
-// progress is how far a member is on its way to the version.
-type progress int
-
-const (
-	pending progress = iota
-	working          // has a grant; without a policy: its workflow runs
-	failed
-	down // without a grant
-	left // an operator gave up on it
-	held // or drained, by an operator: steps leave it out
-	done
-)
-
-func (m *Member) progress(d Document, now time.Time) progress {
-	switch {
-	case m.failure(d, now) != "":
-		return failed
-	case m.atWork(d) && (m.held() == "" || m.offered()): // a host at work finishes what runs when it is drained
-		return working
-	case m.Version == d.Version && !m.granted():
-		return done
-	case m.givenUp() && m.Answer.Version == d.Version:
-		return left
-	case m.held() != "":
-		return held
-	case m.Up() && !d.Paced() && m.Config.State == cluster.StateRunning && m.Config.Version == d.Version:
-		return working
-	case m.drained() != "":
-		return held
-	case !m.Up():
-		return down
-	}
-	return pending
-}
-
-func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
-
-// Key is a member's place in the order in which a version reaches the members.
-type Key struct {
-	Group
-	Hash string // of the version and the node
-}
-
-// KeyOf returns the key of a member in the rollout of version.
-func (p Policy) KeyOf(version, node string, roles []string, zone string) Key {
-	sum := sha256.Sum256([]byte(version + "\x00" + node))
-	k := Key{Group: Group{Place: p.place(roles)}, Hash: hex.EncodeToString(sum[:8])}
-	if p.ZoneByZone {
-		k.Zone = zone
-	}
-	return k
-}
-
-// Compare orders keys: below zero when k comes before o.
-func (k Key) Compare(o Key) int {
-	return cmp.Or(cmp.Compare(k.Place, o.Place), cmp.Compare(k.Zone, o.Zone), cmp.Compare(k.Hash, o.Hash))
 }

@@ -9,38 +9,39 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/pace"
 )
 
 // randomPolicy is a policy that Validate takes and that is not plain.
-func randomPolicy(t *testing.T, r *rand.Rand) Policy {
+func randomPolicy(t *testing.T, r *rand.Rand) pace.Policy {
 	t.Helper()
-	p := Policy{MaxParallel: Amount{N: 1 + r.IntN(4)}, MaxFailures: r.IntN(4), Canary: r.IntN(3), ZoneByZone: r.IntN(3) == 0}
+	p := pace.Policy{MaxParallel: pace.Amount{N: 1 + r.IntN(4)}, MaxFailures: r.IntN(4), Canary: r.IntN(3), ZoneByZone: r.IntN(3) == 0}
 	if r.IntN(2) == 0 {
-		p.MaxParallel = Amount{N: 10 + r.IntN(40), Percent: true}
+		p.MaxParallel = pace.Amount{N: 10 + r.IntN(40), Percent: true}
 	}
 	if r.IntN(2) == 0 {
-		p.Batches = []Amount{{N: p.Canary + 1 + r.IntN(3)}, {N: 20 + r.IntN(60), Percent: true}, {N: 100, Percent: true}}
+		p.Batches = []pace.Amount{{N: p.Canary + 1 + r.IntN(3)}, {N: 20 + r.IntN(60), Percent: true}, {N: 100, Percent: true}}
 	}
 	if r.IntN(3) == 0 {
-		p.Order = []Role{{Name: "db", Limit: Amount{N: 1}}, {Name: "web"}}
+		p.Order = []pace.Role{{Name: "db", Limit: pace.Amount{N: 1}}, {Name: "web"}}
 	}
 	if r.IntN(4) == 0 {
-		p.Order = append(p.Order, Role{Name: "cache", Kept: true})
+		p.Order = append(p.Order, pace.Role{Name: "cache", Kept: true})
 	}
 	if r.IntN(3) == 0 {
-		p.OnFailure = OnFailureRollback
+		p.OnFailure = pace.OnFailureRollback
 	}
 	if r.IntN(2) == 0 {
-		p.MinHealthy = Duration(time.Second)
+		p.MinHealthy = pace.Duration(time.Second)
 	}
 	if r.IntN(4) == 0 {
-		p.ProgressDeadline = Duration(10 * time.Minute)
+		p.ProgressDeadline = pace.Duration(10 * time.Minute)
 	}
 	if r.IntN(2) == 0 {
-		p.Bake = Duration(time.Duration(1+r.IntN(30)) * time.Second)
+		p.Bake = pace.Duration(time.Duration(1+r.IntN(30)) * time.Second)
 	}
 	if r.IntN(2) == 0 {
-		p.Gate = Gate{Workflow: "slo", Samples: 1 + r.IntN(3), Interval: Duration(10 * time.Second), Timeout: Duration(time.Minute)}
+		p.Gate = pace.Gate{Workflow: "slo", Samples: 1 + r.IntN(3), Interval: pace.Duration(10 * time.Second), Timeout: pace.Duration(time.Minute)}
 	}
 	p.ApproveEach = r.IntN(4) == 0
 	if err := p.Validate(); err != nil {
@@ -213,7 +214,7 @@ func TestHeldHostsStopNothing(t *testing.T) {
 		f := newFleet(t, random, 2+random.IntN(20))
 		f.healthy = true
 		p := randomPolicy(t, random)
-		p.MinHealthy, p.ProgressDeadline, p.Order, p.ZoneByZone, p.MaxParallel = Duration(time.Second), 0, nil, false, Amount{N: 50, Percent: true}
+		p.MinHealthy, p.ProgressDeadline, p.Order, p.ZoneByZone, p.MaxParallel = pace.Duration(time.Second), 0, nil, false, pace.Amount{N: 50, Percent: true}
 		f.trigger("v1", p)
 		names := slices.Sorted(maps.Keys(f.nodes))
 		for i, name := range names[:len(names)/2] {
@@ -233,15 +234,15 @@ func TestHeldHostsStopNothing(t *testing.T) {
 				f.send()
 				f.try(f.nodes[names[random.IntN(len(names))]])
 				f.work(f.nodes[names[random.IntN(len(names))]])
-				if p := newPlanner(f.doc, f.state(), f.now); (f.doc.Over() || len(p.heldUp()) > 0) && p.counts.Pending+p.counts.Working == 0 {
+				if p := newPlanner(f.doc, f.state(), f.now); (f.doc.Over() || len(p.HeldUp()) > 0) && p.counts.Pending+p.counts.Working == 0 {
 					return
 				}
 			}
 		}
 		ends()
 		scope := newPlanner(f.doc, f.state(), f.now)
-		waits := len(scope.heldUp()) > 0 && (p.Canary >= scope.counts.Done || len(p.Batches) > 0) // no host is left for another step
-		if c := scope.counts; c.Done+c.Held != c.Members || f.doc.Phase != Done && !waits {
+		waits := len(scope.HeldUp()) > 0 && (p.Canary >= scope.counts.Done || len(p.Batches) > 0) // no host is left for another step
+		if c := scope.counts; c.Done+c.Held != c.Members || f.doc.Phase != pace.Done && !waits {
 			f.fail("seed %d: with held hosts it is %s with %+v", seed, f.doc.StateText(), c)
 		}
 		for _, n := range f.nodes {
@@ -264,8 +265,8 @@ func (f *fleet) settle(seed uint64) {
 		n.set(true, false)
 	}
 	for range 40 {
-		if f.doc.Phase == Aborted {
-			f.trigger("v"+f.now.Format("150405"), Policy{MaxParallel: Amount{N: 2}})
+		if f.doc.Phase == pace.Aborted {
+			f.trigger("v"+f.now.Format("150405"), pace.Policy{MaxParallel: pace.Amount{N: 2}})
 		}
 		f.write(f.doc.resumed(f.now))
 		f.approve()
@@ -281,12 +282,12 @@ func (f *fleet) settle(seed uint64) {
 			f.approve()
 			p := newPlanner(f.doc, f.state(), f.now)
 			kept := slices.ContainsFunc(p.others, func(m ranked) bool { return m.stranded() }) // the policy keeps it back
-			if len(p.members) == 0 || f.doc.Phase == Done && (f.open() == 0 || kept) {
+			if len(p.members) == 0 || f.doc.Phase == pace.Done && (f.open() == 0 || kept) {
 				return
 			}
 		}
 	}
-	f.fail("seed %d: the rollout does not end; it waits for %v", seed, newPlanner(f.doc, f.state(), f.now).waits())
+	f.fail("seed %d: the rollout does not end; it waits for %v", seed, newPlanner(f.doc, f.state(), f.now).Waits())
 }
 
 // TestWithoutFailures: every rollout without a failure ends done, with every
@@ -298,7 +299,7 @@ func TestWithoutFailures(t *testing.T) {
 		f := newFleet(t, random, 1+random.IntN(20))
 		f.healthy = true
 		p := randomPolicy(t, random)
-		p.MinHealthy, p.ProgressDeadline = Duration(time.Second), 0
+		p.MinHealthy, p.ProgressDeadline = pace.Duration(time.Second), 0
 		f.trigger("v1", p)
 		for range 20000 {
 			names := slices.Sorted(maps.Keys(f.nodes))
@@ -314,7 +315,7 @@ func TestWithoutFailures(t *testing.T) {
 				break
 			}
 		}
-		if scope := newPlanner(f.doc, f.state(), f.now); len(scope.members) > 0 && (f.doc.Phase != Done || scope.counts.Done != len(scope.members)) {
+		if scope := newPlanner(f.doc, f.state(), f.now); len(scope.members) > 0 && (f.doc.Phase != pace.Done || scope.counts.Done != len(scope.members)) {
 			f.fail("seed %d: it ends as %s with %+v", seed, f.doc.StateText(), scope.counts)
 		}
 	}

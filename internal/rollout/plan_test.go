@@ -8,8 +8,20 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) // a Saturday
+
+func amounts(t *testing.T, text string) []pace.Amount {
+	t.Helper()
+	all, err := pace.ParseBatches(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
 
 // fleetOf is a view of n members at v1; change may say more of each.
 func fleetOf(n int, change func(i int, m *rollout.Member)) rollout.State {
@@ -52,14 +64,14 @@ func fail(m *rollout.Member) {
 }
 
 // started is a rollout of v2 that began at noon.
-func started(t *testing.T, p rollout.Policy) rollout.Document {
+func started(t *testing.T, p pace.Policy) rollout.Document {
 	t.Helper()
 	if err := p.Validate(); err != nil {
 		t.Fatal(err)
 	}
 	return rollout.Document{
-		Version: "v2", Previous: "v1", Policy: p.Complete(), Started: noon, Since: noon,
-		Phase: rollout.Waiting,
+		Version: "v2", Previous: "v1", Policy: p.Complete(), Started: noon,
+		Progress: pace.Progress{Since: noon, Phase: pace.Waiting},
 	}
 }
 
@@ -75,7 +87,7 @@ func offered(p rollout.Planned) (all []string) {
 }
 
 // planned plans until the document stays, and returns all decisions.
-func planned(d rollout.Document, v rollout.State, now time.Time) (p rollout.Planned, decisions []rollout.Decision) {
+func planned(d rollout.Document, v rollout.State, now time.Time) (p rollout.Planned, decisions []pace.Decision) {
 	for range 10 {
 		p = rollout.Plan(d, v, now)
 		decisions = append(decisions, p.Decisions...)
@@ -100,7 +112,7 @@ func change(v rollout.State, names []string, set func(*rollout.Member)) rollout.
 func TestCanaryAndBatches(t *testing.T) {
 	t.Parallel()
 	v := fleetOf(20, nil)
-	d := started(t, rollout.Policy{Canary: 2, Batches: amounts(t, "5,50%,100%"), MaxParallel: rollout.Amount{N: 3}})
+	d := started(t, pace.Policy{Canary: 2, Batches: amounts(t, "5,50%,100%"), MaxParallel: pace.Amount{N: 3}})
 	steps := []struct {
 		state     string
 		n, offers int
@@ -109,7 +121,7 @@ func TestCanaryAndBatches(t *testing.T) {
 		plan, decisions := planned(d, v, noon)
 		d = plan.Document
 		now := admitted(d, v)
-		if d.StateText() != step.state || len(now) != step.n || len(plan.Offers) != step.offers || len(decisions) != 1 || decisions[0].Kind != rollout.DecideAdmit {
+		if d.StateText() != step.state || len(now) != step.n || len(plan.Offers) != step.offers || len(decisions) != 1 || decisions[0].Kind != pace.DecideAdmit {
 			t.Fatalf("step %d: %s admits %v, offers %v, %v", i, d.StateText(), now, plan.Offers, decisions)
 		}
 		// while they are at work the others get what is left
@@ -118,7 +130,7 @@ func TestCanaryAndBatches(t *testing.T) {
 			t.Fatalf("step %d: while they work: %+v", i, again)
 		}
 		v = change(v, now, arrive)
-		if d.Phase == rollout.Canary {
+		if d.Phase == pace.Canary {
 			waiting, decisions := planned(d, v, noon)
 			if got := rollout.Describe(waiting.Document, v, noon).Waits; len(decisions) > 0 || !slices.Equal(got, []string{"'jorc update promote'"}) {
 				t.Fatalf("a canary without min healthy waits for %v: %v", got, decisions)
@@ -127,7 +139,7 @@ func TestCanaryAndBatches(t *testing.T) {
 		}
 	}
 	end, decisions := planned(d, v, noon)
-	if d := end.Document; d.Phase != rollout.Done || d.Finished.IsZero() || d.Counts.Done != 20 || len(end.Offers) > 0 || decisions[0].Kind != rollout.DecideDone {
+	if d := end.Document; d.Phase != pace.Done || d.Finished.IsZero() || d.Counts.Done != 20 || len(end.Offers) > 0 || decisions[0].Kind != pace.DecideDone {
 		t.Errorf("the end is %+v, %v", end, decisions)
 	}
 }
@@ -135,12 +147,12 @@ func TestCanaryAndBatches(t *testing.T) {
 // TestPlan: what each policy makes of a state.
 func TestPlan(t *testing.T) {
 	t.Parallel()
-	one := rollout.Policy{MaxParallel: rollout.Amount{N: 1}}
+	one := pace.Policy{MaxParallel: pace.Amount{N: 1}}
 	down := func(m *rollout.Member) { set(m, false, false) }
 	sick := func(m *rollout.Member) { set(m, true, true) }
 	for _, test := range []struct {
 		name   string
-		policy rollout.Policy
+		policy pace.Policy
 		doc    func(*rollout.Document)
 		state  rollout.State
 		at     time.Duration // after noon
@@ -150,11 +162,11 @@ func TestPlan(t *testing.T) {
 		admits int
 	}{
 		{
-			name: "all", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 10, Percent: true}}, state: fleetOf(25, nil),
+			name: "all", policy: pace.Policy{MaxParallel: pace.Amount{N: 10, Percent: true}}, state: fleetOf(25, nil),
 			ends: "batch 1 of 1", offers: 2, admits: 25,
 		},
 		{
-			name: "plain", state: fleetOf(3, nil), doc: func(d *rollout.Document) { d.Phase, d.Batch = rollout.Batch, 1 },
+			name: "plain", state: fleetOf(3, nil), doc: func(d *rollout.Document) { d.Phase, d.Batch = pace.Batch, 1 },
 			ends: "batch 1 of 1", admits: 3,
 		},
 		{
@@ -162,32 +174,32 @@ func TestPlan(t *testing.T) {
 			ends: "done", says: "3 of 3 members run v2", admits: 3,
 		},
 		{
-			name: "those who are out take places away", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 3}},
+			name: "members that are out take places away", policy: pace.Policy{MaxParallel: pace.Amount{N: 3}},
 			state: fleetOf(10, func(i int, m *rollout.Member) { set(m, i != 0, i == 1) }),
 			ends:  "batch 1 of 1", offers: 2, admits: 10, // one of them is out already
 		},
 		{
-			name: "too many are out: only they may begin", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 2}},
+			name: "too many are out: only they may begin", policy: pace.Policy{MaxParallel: pace.Amount{N: 2}},
 			state: fleetOf(10, func(i int, m *rollout.Member) { set(m, true, i < 4) }),
 			ends:  "batch 1 of 1", offers: 2, admits: 10,
 		},
 		{
-			name: "the canary is dead: the next one takes its place", policy: rollout.Policy{Canary: 1},
+			name: "the canary is dead: the next one takes its place", policy: pace.Policy{Canary: 1},
 			state: change(fleetOf(8, nil), first(t, 8, 1), down), ends: "canary", offers: 1, admits: 2,
 		},
 		{
-			name: "the canary does not answer: the next one takes its place", policy: rollout.Policy{Canary: 1},
+			name: "the canary does not answer: the next one takes its place", policy: pace.Policy{Canary: 1},
 			state: change(fleetOf(8, nil), first(t, 8, 1), func(m *rollout.Member) {
 				m.Grant = rollout.Grant{ID: "1", State: rollout.Withdrawn, Since: noon, Tries: 1}
 			}), ends: "canary", offers: 1, admits: 2,
 		},
 		{
-			name: "a canary that was healthy long enough", policy: rollout.Policy{Canary: 2, MinHealthy: rollout.Duration(time.Minute)},
-			state: change(fleetOf(8, nil), first(t, 8, 2), arrive), doc: func(d *rollout.Document) { d.Phase = rollout.Canary },
+			name: "a canary that was healthy long enough", policy: pace.Policy{Canary: 2, MinHealthy: pace.Duration(time.Minute)},
+			state: change(fleetOf(8, nil), first(t, 8, 2), arrive), doc: func(d *rollout.Document) { d.Phase = pace.Canary },
 			ends: "batch 1 of 1", offers: 2, admits: 8,
 		},
 		{
-			name: "a canary that failed within the budget", policy: rollout.Policy{Canary: 2, MaxFailures: 1, MinHealthy: rollout.Duration(time.Minute)},
+			name: "a canary that failed within the budget", policy: pace.Policy{Canary: 2, MaxFailures: 1, MinHealthy: pace.Duration(time.Minute)},
 			state: change(change(fleetOf(8, nil), first(t, 8, 2), arrive), first(t, 8, 1), fail),
 			ends:  "canary", offers: 1, admits: 2, // the one that failed may try again
 		},
@@ -235,7 +247,7 @@ func TestPlan(t *testing.T) {
 			ends:  "waiting",
 		},
 		{
-			name: "too slow", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 1}, NodeDeadline: rollout.Duration(time.Minute)}, at: 2 * time.Minute,
+			name: "too slow", policy: pace.Policy{MaxParallel: pace.Amount{N: 1}, NodeDeadline: pace.Duration(time.Minute)}, at: 2 * time.Minute,
 			state: change(fleetOf(8, nil), []string{"n3"}, grant), ends: "paused in phase waiting", says: "longer than 1m0s",
 		},
 		{
@@ -246,24 +258,24 @@ func TestPlan(t *testing.T) {
 			ends: "paused in phase waiting", says: "n3: the host lost its record of the grant",
 		},
 		{
-			name: "rolled back", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 1}, OnFailure: "rollback", Canary: 1},
+			name: "rolled back", policy: pace.Policy{MaxParallel: pace.Amount{N: 1}, OnFailure: "rollback", Canary: 1},
 			state: change(change(fleetOf(8, nil), []string{"n3"}, fail), []string{"n3", "n4"}, arrive), ends: "rolling back",
 			says: "v2 is rolled back to v1", offers: 1, admits: 8,
 		},
 		{
-			name: "nothing to roll back to", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 1}, OnFailure: "rollback"},
+			name: "nothing to roll back to", policy: pace.Policy{MaxParallel: pace.Amount{N: 1}, OnFailure: "rollback"},
 			doc: func(d *rollout.Document) { d.Previous = "" }, state: change(fleetOf(8, nil), []string{"n3"}, fail),
 			ends: "paused in phase waiting", says: "no version is known",
 		},
 		{
-			name: "no progress", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 1}, ProgressDeadline: rollout.Duration(time.Minute)}, at: 2 * time.Minute,
-			doc:   func(d *rollout.Document) { d.Phase, d.Batch = rollout.Batch, 1 },
+			name: "no progress", policy: pace.Policy{MaxParallel: pace.Amount{N: 1}, ProgressDeadline: pace.Duration(time.Minute)}, at: 2 * time.Minute,
+			doc:   func(d *rollout.Document) { d.Phase, d.Batch = pace.Batch, 1 },
 			state: change(fleetOf(3, nil), []string{"n2"}, func(m *rollout.Member) { m.Hold = "held by ann" }), ends: "paused in phase batch 1 of 1",
 			says: "no member arrived for longer than 1m0s; it waits for n1, n3 to begin", admits: 3,
 		},
 		{
-			name: "the orchestrator was away", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 1}, ProgressDeadline: rollout.Duration(time.Minute)}, at: 2 * time.Minute,
-			doc:   func(d *rollout.Document) { d.Phase, d.Batch = rollout.Batch, 1 },
+			name: "the orchestrator was away", policy: pace.Policy{MaxParallel: pace.Amount{N: 1}, ProgressDeadline: pace.Duration(time.Minute)}, at: 2 * time.Minute,
+			doc:   func(d *rollout.Document) { d.Phase, d.Batch = pace.Batch, 1 },
 			state: rollout.State{Members: fleetOf(3, nil).Members, PlannedSince: noon.Add(110 * time.Second)},
 			ends:  "batch 1 of 1", offers: 1, admits: 3,
 		},
@@ -277,19 +289,28 @@ func TestPlan(t *testing.T) {
 		},
 		{name: "no members", policy: one, ends: "waiting"},
 		{
-			name: "only managers and strangers", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 1}, Order: []rollout.Role{{Name: "old", Kept: true}}},
+			name: "only managers and strangers", policy: pace.Policy{MaxParallel: pace.Amount{N: 1}, Order: []pace.Role{{Name: "old", Kept: true}}},
 			state: fleetOf(3, func(i int, m *rollout.Member) { m.Roles, m.Outside = [][]string{{"manager"}, {"old"}, nil}[i], i == 2 }),
 			ends:  "waiting",
 		},
 		{name: "all are down", policy: one, state: fleetOf(3, func(_ int, m *rollout.Member) { down(m) }), ends: "waiting"},
 		{
-			name: "one is dead, the others are there", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 2}},
+			name: "one is dead, the others are there", policy: pace.Policy{MaxParallel: pace.Amount{N: 2}},
 			state: fleetOf(6, func(i int, m *rollout.Member) {
 				arrive(m)
 				set(m, i > 0, false)
 				m.Version = []string{"v1", "v2"}[min(i, 1)]
 			}),
 			ends: "done", says: "5 of 6 members", admits: 6,
+		},
+		{
+			name: "half of them left the catalog two days ago: no share is of them", policy: pace.Policy{MaxParallel: pace.Amount{N: 50, Percent: true}},
+			state: fleetOf(6, func(i int, m *rollout.Member) {
+				if i > 2 {
+					m.Condition, m.Away = cluster.Assess(cluster.Signals{Agent: cluster.SignalNone}), noon.Add(-48*time.Hour)
+				}
+			}),
+			ends: "batch 1 of 1", admits: 6, offers: 1,
 		},
 		{
 			name: "damaged policy", policy: one, doc: func(d *rollout.Document) { d.Policy.Canary = -3 },
@@ -300,7 +321,7 @@ func TestPlan(t *testing.T) {
 			state: fleetOf(2, nil), ends: "batch 1 of 1", offers: 1, admits: 2,
 		},
 		{
-			name: "a batch that does not exist", policy: one, doc: func(d *rollout.Document) { d.Phase, d.Batch = rollout.Batch, 99 },
+			name: "a batch that does not exist", policy: one, doc: func(d *rollout.Document) { d.Phase, d.Batch = pace.Batch, 99 },
 			state: fleetOf(2, func(_ int, m *rollout.Member) { arrive(m) }), ends: "done", says: "2 of 2", admits: 2,
 		},
 		{
@@ -311,7 +332,7 @@ func TestPlan(t *testing.T) {
 			ends: "batch 1 of 1", offers: 1, admits: 3,
 		},
 		{
-			name: "a stranded host of a role that is kept back does not", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 1}, Order: []rollout.Role{{Name: "db"}, {Name: "web", Kept: true}}},
+			name: "a stranded host of a role that is kept back does not", policy: pace.Policy{MaxParallel: pace.Amount{N: 1}, Order: []pace.Role{{Name: "db"}, {Name: "web", Kept: true}}},
 			state: fleetOf(2, func(i int, m *rollout.Member) {
 				if m.Roles = []string{[]string{"db", "web"}[i]}; i == 1 {
 					grant(m)
@@ -321,7 +342,7 @@ func TestPlan(t *testing.T) {
 			ends: "batch 1 of 1", admits: 1,
 		},
 		{
-			name: "a stranded host whose role is not due waits, and the role before it begins", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 2}, Order: []rollout.Role{{Name: "db"}, {Name: "web"}}},
+			name: "a stranded host whose role is not due waits, and the role before it begins", policy: pace.Policy{MaxParallel: pace.Amount{N: 2}, Order: []pace.Role{{Name: "db"}, {Name: "web"}}},
 			state: fleetOf(2, func(i int, m *rollout.Member) {
 				if m.Roles = []string{[]string{"db", "web"}[i]}; i == 1 {
 					grant(m)
@@ -331,7 +352,7 @@ func TestPlan(t *testing.T) {
 			ends: "batch 1 of 1", offers: 1, admits: 1,
 		},
 		{
-			name: "a stranded host whose role is not due keeps the only place", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 1}, Order: []rollout.Role{{Name: "db"}, {Name: "web"}}},
+			name: "a stranded host whose role is not due keeps the only place", policy: pace.Policy{MaxParallel: pace.Amount{N: 1}, Order: []pace.Role{{Name: "db"}, {Name: "web"}}},
 			state: fleetOf(2, func(i int, m *rollout.Member) {
 				if m.Roles = []string{[]string{"db", "web"}[i]}; i == 1 {
 					grant(m)
@@ -370,7 +391,7 @@ func TestPlan(t *testing.T) {
 	} {
 		d := started(t, test.policy)
 		if d.Policy.Plain() {
-			d.Phase, d.Batch = rollout.Batch, 1
+			d.Phase, d.Batch = pace.Batch, 1
 		}
 		if test.doc != nil {
 			test.doc(&d)
@@ -391,8 +412,8 @@ func TestPlan(t *testing.T) {
 // begin, is withdrawn; one that the host accepted, or that is void, is not.
 func TestWithdraw(t *testing.T) {
 	t.Parallel()
-	d := started(t, rollout.Policy{MaxParallel: rollout.Amount{N: 5}})
-	d.Phase, d.Batch = rollout.Batch, 1
+	d := started(t, pace.Policy{MaxParallel: pace.Amount{N: 5}})
+	d.Phase, d.Batch = pace.Batch, 1
 	offer := func(m *rollout.Member) {
 		m.Grant = rollout.Grant{ID: "1", Version: "v2", State: rollout.Offered, Since: noon}
 	}
@@ -423,12 +444,29 @@ func TestWithdraw(t *testing.T) {
 	}
 }
 
+// TestWithdrawnEarly: an offer that is withdrawn before its time is over, for a freeze or a hold, does not
+// count as unanswered: the host is offered another as soon as it may begin.
+func TestWithdrawnEarly(t *testing.T) {
+	t.Parallel()
+	d := started(t, pace.Policy{MaxParallel: pace.Amount{N: 1}})
+	d.Phase, d.Batch, d.Steps = pace.Batch, 1, 1
+	for after, offers := range map[time.Duration]int{29 * time.Second: 1, 30 * time.Second: 0} {
+		withdrawn := noon.Add(after)
+		v := fleetOf(1, func(_ int, m *rollout.Member) {
+			m.Grant = rollout.WithdrawnGrant(rollout.Grant{ID: "1", Version: "v2", State: rollout.Offered, Since: noon}, withdrawn)
+		})
+		if p := rollout.Plan(d, v, withdrawn.Add(time.Second)); len(p.Offers) != offers || v.Members[0].Grant.State != rollout.Withdrawn {
+			t.Errorf("withdrawn after %v: %+v is offered %v, want %d offers", after, v.Members[0].Grant, p.Offers, offers)
+		}
+	}
+}
+
 // first are the first of members in the order of a rollout of v2 without roles.
 func first(t *testing.T, members, n int) []string {
 	t.Helper()
 	v := fleetOf(members, nil)
 	slices.SortFunc(v.Members, func(a, b rollout.Member) int {
-		return rollout.Policy{}.KeyOf("v2", a.Node, nil, "").Compare(rollout.Policy{}.KeyOf("v2", b.Node, nil, ""))
+		return pace.Policy{}.KeyOf("v2", a.Node, nil, "").Compare(pace.Policy{}.KeyOf("v2", b.Node, nil, ""))
 	})
 	var all []string
 	for _, m := range v.Members[:n] {
@@ -440,7 +478,7 @@ func first(t *testing.T, members, n int) []string {
 // TestOrder: roles one after the other, each with a limit of its own, and zones.
 func TestOrder(t *testing.T) {
 	t.Parallel()
-	order, err := rollout.ParseOrder("db=1,web")
+	order, err := pace.ParseOrder("db=1,web")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -448,7 +486,7 @@ func TestOrder(t *testing.T) {
 		m.Roles = []string{[]string{"db", "web", "cache"}[i%3], "worker"}
 		m.Zone = []string{"b", "a"}[i/6]
 	})
-	d := started(t, rollout.Policy{Order: order, ZoneByZone: true, MaxParallel: rollout.Amount{N: 4}})
+	d := started(t, pace.Policy{Order: order, ZoneByZone: true, MaxParallel: pace.Amount{N: 4}})
 	for i, want := range []struct {
 		members string
 		offers  int
@@ -481,7 +519,7 @@ func TestOrder(t *testing.T) {
 // grant.
 func TestLogicalMember(t *testing.T) {
 	t.Parallel()
-	d := started(t, rollout.Policy{MaxParallel: rollout.Amount{N: 1}})
+	d := started(t, pace.Policy{MaxParallel: pace.Amount{N: 1}})
 	for _, test := range []struct {
 		name    string
 		change  func(m *rollout.Member)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pace"
 )
 
 // Kinds of obstacles to a rollout.
@@ -50,7 +51,7 @@ func obstacles(d Document, s State, now time.Time) []Obstacle {
 	all := []Obstacle{}
 	add := func(kind, text string, found []string, possible bool) {
 		if len(found) > 0 {
-			all = append(all, Obstacle{kind, text, sortedFirst(slices.Clone(found), mostNames), len(found), possible})
+			all = append(all, Obstacle{kind, text, sortedFirst(slices.Clone(found), pace.MostNames), len(found), possible})
 		}
 	}
 	members := func(wanted func(ranked) bool) (found []string) {
@@ -69,7 +70,7 @@ func obstacles(d Document, s State, now time.Time) []Obstacle {
 		all = append(all, Obstacle{Kind: ObstacleFrozen, Text: "the cluster is " + frozen.String(), Names: []string{}})
 	} else {
 		for _, one := range groups(p.members, func(m *Member) string {
-			if frozen, is := p.frozen(m); is {
+			if frozen, is := p.Frozen(m.Roles); is {
 				return frozen.String()
 			}
 			return ""
@@ -131,7 +132,7 @@ func gateObstacles(workflow string, members []Member) []Obstacle {
 		}}
 	case len(without) == len(up):
 		return []Obstacle{{
-			Kind: ObstacleGate, Names: sortedFirst(without, mostNames), Count: len(without),
+			Kind: ObstacleGate, Names: sortedFirst(without, pace.MostNames), Count: len(without),
 			Text: fmt.Sprintf("no manager that is up defines gate %q", workflow),
 		}}
 	}
@@ -139,8 +140,8 @@ func gateObstacles(workflow string, members []Member) []Obstacle {
 }
 
 // Rollback makes the version before the desired one the desired one again, or q.Version if
-// that is given, with the policy of the rollout that it takes back. q.Policy counts for
-// nothing. It returns ErrNoPrevious, ErrNone, or what Trigger returns.
+// that is given, with the policy of the rollout that it takes back, without gates, bakes,
+// consent and windows unless q.WithGates. q.Policy counts for nothing. It returns ErrNoPrevious, ErrNone, or what Trigger returns.
 func (r *Rollouts) Rollback(ctx context.Context, q Request, reason string) (Triggered, error) {
 	if q.Version != "" {
 		if err := cluster.CheckVersion(q.Version); err != nil {
@@ -170,7 +171,7 @@ func (r *Rollouts) Rollback(ctx context.Context, q Request, reason string) (Trig
 		if reason == "" {
 			reason = "by " + q.By
 		}
-		q.Policy, q.rollback = nil, &Rollback{Version: d.Version, Reason: reason}
+		q.Policy, q.rollback = nil, &Rollback{Version: d.Version, Reason: reason, WithGates: q.WithGates}
 		t, err = r.trigger(ctx, q)
 		return err
 	})

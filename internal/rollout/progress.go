@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/pace"
 )
 
 // States of HostProgress.
@@ -43,7 +44,7 @@ type HostProgress struct {
 // is a pure function, made of what Plan is made of.
 func Progress(d Document, s State, now time.Time) []HostProgress {
 	p := newPlanner(d, s, now)
-	o := p.outlook()
+	o := p.Outlook()
 	all := make([]HostProgress, 0, len(s.Members))
 	for _, m := range append(slices.Clone(p.members), p.others...) {
 		all = append(all, p.hostProgress(m, o))
@@ -73,34 +74,34 @@ func (m *Member) hostProgress() HostProgress {
 	return h
 }
 
-func (p *planner) hostProgress(m ranked, o outlook) HostProgress {
+func (p *planner) hostProgress(m ranked, o pace.Outlook) HostProgress {
 	h := m.hostProgress()
-	switch m.progress {
-	case failed:
-		h.State, h.Since, h.Detail = HostFailed, m.failedSince(p.doc), shorten(m.failure(p.doc, p.now))
+	switch m.in.State {
+	case pace.Failed:
+		h.State, h.Since, h.Detail = HostFailed, m.failedSince(p.doc), shorten(p.failure(m))
 		for _, s := range m.states() {
 			if s.failedIn(p.doc) {
 				h.NextTry = s.NextTry
 				break
 			}
 		}
-	case working:
+	case pace.Working:
 		h.State, h.Since, h.Detail = HostWorking, h.Granted, cmp.Or(m.activity(), p.grantText(m))
 		if !p.doc.Paced() {
 			h.Since = m.Config.Since
 		}
-	case down:
+	case pace.Down:
 		h.State, h.Since, h.Detail = HostDown, m.DownSince, "its host or its agent is down"
-	case left:
+	case pace.Left:
 		h.State, h.Since, h.Detail = HostGivenUp, h.Granted, p.grantText(m)
-	case held:
+	case pace.Held:
 		h.State, h.Since, h.Detail = HostHeld, h.Granted, cmp.Or(p.grantText(m), m.aside())
-	case done:
+	case pace.HasIt:
 		h.State, h.Since = HostDone, m.Arrived
-	case pending:
+	case pace.Pending:
 		h.State, h.Detail = HostPending, cmp.Or(m.unmet(p.doc), "it has not begun")
 		if p.doc.Paced() {
-			h.Detail = o.waitText(p, m)
+			h.Detail = o.Why(m.in).Text(p.Words.Noun)
 		}
 	}
 	return h

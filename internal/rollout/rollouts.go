@@ -24,7 +24,7 @@ import (
 	"github.com/jorc/jorc/internal/pace"
 )
 
-// Sentinels of this package; those of packages nodes, kv and consul pass
+// Sentinels of this package; the ones of packages cluster, kv and consul pass
 // through it.
 var (
 	// ErrNoMembers: no member has a role of the policy, or takes part at all.
@@ -150,7 +150,7 @@ func (r *Rollouts) operate(ctx context.Context, verb string, change func(Documen
 			return err
 		}
 		d := s.Document
-		if next = d; d.Over() && (d.Phase != Aborted || verb != "abort") {
+		if next = d; d.Over() && (d.Phase != pace.Aborted || verb != "abort") {
 			return fmt.Errorf("%w: that of %s is %s, there is nothing to %s", ErrNone, d.Version, d.Phase, verb)
 		}
 		next = change(d, r.now())

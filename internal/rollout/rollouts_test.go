@@ -13,6 +13,7 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/text"
 )
@@ -161,8 +162,8 @@ func (f *system) wantIs(what string, err, want error, says string) {
 	}
 }
 
-func canary(n int) func(*rollout.Policy) {
-	return func(p *rollout.Policy) { p.Canary, p.MaxParallel = n, rollout.Amount{N: 2} }
+func canary(n int) func(*pace.Policy) {
+	return func(p *pace.Policy) { p.Canary, p.MaxParallel = n, pace.Amount{N: 2} }
 }
 
 func testTrigger(t *testing.T, f *system) {
@@ -207,8 +208,8 @@ func testTrigger(t *testing.T, f *system) {
 		_, err := f.Trigger(t.Context(), q)
 		f.wantIs("Trigger "+q.Version, err, text.ErrName, "")
 	}
-	_, err = f.Trigger(t.Context(), rollout.Request{Version: "v3", Policy: func(p *rollout.Policy) { p.Canary = -1 }})
-	f.wantIs("a bad policy", err, rollout.ErrPolicy, "canary")
+	_, err = f.Trigger(t.Context(), rollout.Request{Version: "v3", Policy: func(p *pace.Policy) { p.Canary = -1 }})
+	f.wantIs("a bad policy", err, pace.ErrPolicy, "canary")
 }
 
 func testSupersede(t *testing.T, f *system) {
@@ -253,13 +254,13 @@ func testNobody(t *testing.T, f *system) {
 	_, err := f.Trigger(t.Context(), rollout.Request{Version: "v1", Policy: canary(1)})
 	f.wantIs("no member", err, rollout.ErrNoMembers, "join")
 	f.join("d1")
-	order := func(text string) func(*rollout.Policy) {
-		return func(p *rollout.Policy) { p.Order, _ = rollout.ParseOrder(text) }
+	order := func(text string) func(*pace.Policy) {
+		return func(p *pace.Policy) { p.Order, _ = pace.ParseOrder(text) }
 	}
 	_, err = f.Trigger(t.Context(), rollout.Request{Version: "v1", Policy: order("db")})
 	f.wantIs("an unknown role", err, rollout.ErrNoMembers, `role "db"`)
 	_, err = f.Trigger(t.Context(), rollout.Request{Version: "v1", Policy: order("web=0")})
-	f.wantIs("all kept back", err, rollout.ErrNoMembers, "none of 1 members")
+	f.wantIs("all kept back", err, rollout.ErrNoMembers, "none of 1 member takes part")
 	f.put("profile", `{"format":1,"name":"`+f.name+`","params":{"cluster/filter":"Zone == \"x\"","cluster/profile":"`+f.name+`"}}`)
 	_, err = f.Trigger(t.Context(), rollout.Request{Version: "v1", Policy: canary(1)})
 	f.wantIs("all filtered", err, rollout.ErrNoMembers, "filter")
@@ -304,10 +305,10 @@ func testOperate(t *testing.T, f *system) {
 	}
 	_, _, err = resume()
 	f.wantIs("resume of what was aborted", err, rollout.ErrNone, "aborted")
-	if s, err := f.Load(t.Context()); err != nil || s.Desired != "v1" || s.Document.Phase != rollout.Aborted {
+	if s, err := f.Load(t.Context()); err != nil || s.Desired != "v1" || s.Document.Phase != pace.Aborted {
 		t.Errorf("after abort: %+v, %v", s, err)
 	}
-	if got := f.trigger(rollout.Request{Version: "v1", Policy: canary(1)}); !got.Changed || got.Document.Phase != rollout.Waiting {
+	if got := f.trigger(rollout.Request{Version: "v1", Policy: canary(1)}); !got.Changed || got.Document.Phase != pace.Waiting {
 		t.Errorf("triggered anew: %+v", got)
 	}
 }
@@ -339,16 +340,16 @@ func testPolicyHalfWay(t *testing.T, f *system) {
 	f.join("g1", "g2", "g3", "g4")
 	f.trigger(rollout.Request{Version: "v1", Policy: canary(1)})
 	canaryDoc := f.cycle()
-	got := f.trigger(rollout.Request{Version: "v1", Policy: func(p *rollout.Policy) { p.MaxParallel = rollout.Amount{N: 1} }})
+	got := f.trigger(rollout.Request{Version: "v1", Policy: func(p *pace.Policy) { p.MaxParallel = pace.Amount{N: 1} }})
 	d := got.Document
-	if !got.Changed || d.Policy.Canary != 1 || d.Policy.MaxParallel.N != 1 || d.Phase != rollout.Canary || !d.Started.Equal(canaryDoc.Started) {
+	if !got.Changed || d.Policy.Canary != 1 || d.Policy.MaxParallel.N != 1 || d.Phase != pace.Canary || !d.Started.Equal(canaryDoc.Started) {
 		t.Errorf("another limit: %+v", d)
 	}
-	if d := f.cycle(); d.Phase != rollout.Canary {
+	if d := f.cycle(); d.Phase != pace.Canary {
 		t.Errorf("the plan after it: %+v", d)
 	}
-	d = f.trigger(rollout.Request{Version: "v1", Policy: func(p *rollout.Policy) { p.Canary = 0 }}).Document
-	if d.Phase != rollout.Waiting || d.Policy.MaxParallel.N != 1 {
+	d = f.trigger(rollout.Request{Version: "v1", Policy: func(p *pace.Policy) { p.Canary = 0 }}).Document
+	if d.Phase != pace.Waiting || d.Policy.MaxParallel.N != 1 {
 		t.Errorf("other steps: %+v", d)
 	}
 }
@@ -390,8 +391,8 @@ func (f *system) accept(node string) error {
 	return err
 }
 
-func parallel(n int) func(*rollout.Policy) {
-	return func(p *rollout.Policy) { p.MaxParallel = rollout.Amount{N: n} }
+func parallel(n int) func(*pace.Policy) {
+	return func(p *pace.Policy) { p.MaxParallel = pace.Amount{N: n} }
 }
 
 // testApply: of all plans that were made of one state one is carried out, and none
@@ -415,7 +416,7 @@ func testApply(t *testing.T, f *system) {
 	_, err := r.Apply(t.Context(), s, state, plan) // as a late one
 	f.wantIs("Apply again", err, kv.ErrConflict, "")
 	other := plan
-	other.Offers = []rollout.Offer{{Node: "h1"}, {Node: "h2"}, {Node: "h3"}}
+	other.Offers = []pace.Offer{{Node: "h1"}, {Node: "h2"}, {Node: "h3"}}
 	_, err = r.Apply(t.Context(), s, state, other)
 	f.wantIs("another plan of the same state", err, kv.ErrConflict, "")
 	if f.index() != before {
@@ -445,7 +446,7 @@ func testApply(t *testing.T, f *system) {
 		s, state, plan := f.prepare(r)
 		change()
 		before := f.index()
-		plan.Offers = []rollout.Offer{{Node: "h1"}, {Node: "h2"}, {Node: "h3"}}
+		plan.Offers = []pace.Offer{{Node: "h1"}, {Node: "h2"}, {Node: "h3"}}
 		_, err := r.Apply(t.Context(), s, state, plan)
 		f.wantIs("after a change of "+what, err, kv.ErrConflict, "")
 		if f.index() != before {
@@ -463,7 +464,7 @@ func testVoid(t *testing.T, f *system) {
 	r, lock := f.held()
 	offer := func() {
 		s, state, plan := f.prepare(r)
-		plan.Offers = []rollout.Offer{{Node: "h1"}}
+		plan.Offers = []pace.Offer{{Node: "h1"}}
 		if _, err := r.Apply(t.Context(), s, state, plan); err != nil {
 			t.Fatal(err)
 		}
@@ -559,20 +560,20 @@ func testApplyRollback(t *testing.T, f *system) {
 	f.join("i1", "i2")
 	f.report("v1", "i1", "i2")
 	f.trigger(rollout.Request{Version: "v1"})
-	f.trigger(rollout.Request{Version: "v2", Policy: func(p *rollout.Policy) { p.OnFailure = rollout.OnFailureRollback }})
+	f.trigger(rollout.Request{Version: "v2", Policy: func(p *pace.Policy) { p.OnFailure = pace.OnFailureRollback }})
 	f.cycle()
 	f.report("v2", "i1")
 	if _, err := f.ledger.SetState(t.Context(), "i1", cluster.CategoryConfig, cluster.CategoryState{State: cluster.StateFailed}); err != nil {
 		t.Fatal(err)
 	}
-	if d := f.cycle(); d.Version != "v1" || d.Phase != rollout.RollingBack || d.RollbackOf == nil || d.RollbackOf.Version != "v2" {
+	if d := f.cycle(); d.Version != "v1" || d.Phase != pace.RollingBack || d.RollbackOf == nil || d.RollbackOf.Version != "v2" {
 		t.Errorf("after a failure: %+v", d)
 	}
 	if v, err := f.ledger.Desired(t.Context()); err != nil || v != "v1" {
 		t.Errorf("desired is %q, %v", v, err)
 	}
 	f.report("v1", "i1")
-	if d := f.cycle(); d.Phase != rollout.Done {
+	if d := f.cycle(); d.Phase != pace.Done {
 		t.Errorf("after it: %+v", d)
 	}
 }
@@ -638,8 +639,8 @@ func testNoVersion(t *testing.T, f *system) {
 // that admits no host says why.
 func testFlags(t *testing.T, f *system) {
 	f.join("f1", "f2")
-	got := f.trigger(rollout.Request{Version: "v1", Policy: func(p *rollout.Policy) { p.MaxFailures = 0 }})
-	if p := got.Document.Policy; p.Plain() || p.MaxParallel.String() != "25%" || p.OnFailure != rollout.OnFailurePause {
+	got := f.trigger(rollout.Request{Version: "v1", Policy: func(p *pace.Policy) { p.MaxFailures = 0 }})
+	if p := got.Document.Policy; p.Plain() || p.MaxParallel.String() != "25%" || p.OnFailure != pace.OnFailurePause {
 		t.Errorf("with at most 0 failures: %+v", p)
 	}
 	f.cycle()
@@ -734,7 +735,7 @@ func testWait(t *testing.T, f *system) {
 		t.Fatal(err)
 	}
 	ended = wait()
-	f.trigger(rollout.Request{Version: "v4", Policy: func(p *rollout.Policy) { p.MaxParallel = rollout.Amount{N: 1} }})
+	f.trigger(rollout.Request{Version: "v4", Policy: func(p *pace.Policy) { p.MaxParallel = pace.Amount{N: 1} }})
 	want("superseded", ended, rollout.ErrFailed, "superseded by v4")
 	ended = wait()
 	f.cycle()

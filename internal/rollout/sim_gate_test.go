@@ -4,12 +4,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/pace"
 )
 
 // gateRun is what an orchestrator reads of the run that the gate asked for: it may
 // be none, or behind.
-func (f *fleet) gateRun() *GateRun {
+func (f *fleet) gateRun() *pace.GateRun {
 	if f.doc.Gate == nil || f.doc.Gate.Run == "" {
 		return nil
 	}
@@ -22,18 +22,18 @@ func (f *fleet) gateRun() *GateRun {
 	if f.random.IntN(4) == 0 {
 		return nil
 	}
-	return &GateRun{ID: id, Answer: f.runs[id].answer, Line: "error rate"}
+	return &pace.GateRun{ID: id, Answer: f.runs[id].answer, Line: "error rate"}
 }
 
 // answerGate ends the run that the gate waits for.
 func (f *fleet) answerGate() {
 	g := f.doc.Gate
-	if g == nil || f.runs[g.Run] == nil || f.runs[g.Run].answer != GateAsking {
+	if g == nil || f.runs[g.Run] == nil || f.runs[g.Run].answer != pace.GateAsking {
 		return
 	}
-	answer := GateYes
+	answer := pace.GateYes
 	if !f.healthy && f.random.IntN(6) == 0 {
-		answer = []GateAnswer{GateNo, GateUnanswered}[f.random.IntN(2)]
+		answer = []pace.GateAnswer{pace.GateNo, pace.GateUnanswered}[f.random.IntN(2)]
 	}
 	f.runs[g.Run].answer = answer
 	f.note("run %s answers %q", g.Run, answer)
@@ -69,14 +69,14 @@ func (f *fleet) checkGate(c seen) {
 		return
 	}
 	p := newPlanner(d, c.state, f.now)
-	if !p.settledStep() || d.Stopped != nil {
+	if !p.SettledStep() || d.Stopped != nil {
 		g.broken = f.now
 	}
-	if !d.Policy.sameGates(g.policy) {
+	if !d.Policy.SameGates(g.policy) {
 		g.policy, g.broken = d.Policy, f.now
 	}
 	begins := next.Steps > d.Steps
-	if d.Steps == 0 || d.Over() || d.Phase == RollingBack || !begins && next.Phase != Done {
+	if d.Steps == 0 || d.Over() || d.Phase == pace.RollingBack || !begins && next.Phase != pace.Done {
 		return
 	}
 	if next.Steps > d.Steps+1 {
@@ -90,8 +90,8 @@ func (f *fleet) checkGate(c seen) {
 		for ask := d.Asks; ask > 0; ask-- { // the last samples, in a row
 			at := d
 			at.Asks = ask
-			run := f.runs[at.gateRunID()]
-			if run == nil || run.step != d.Steps || run.answer != GateYes {
+			run := f.runs[pace.GateRunID(at.Version, at.Started, at.Steps, at.Asks)]
+			if run == nil || run.step != d.Steps || run.answer != pace.GateYes {
 				break
 			}
 			yes++
@@ -109,22 +109,22 @@ func (f *fleet) checkGate(c seen) {
 func (f *fleet) withinStep(s seen, m Member) {
 	f.t.Helper()
 	d := s.doc
-	if d.Phase != Canary && d.Phase != Batch || d.Phase == Batch && d.Batch >= len(d.Policy.Batches) {
+	if d.Phase != pace.Canary && d.Phase != pace.Batch || d.Phase == pace.Batch && d.Batch >= len(d.Policy.Batches) {
 		return
 	}
 	most := max(1, d.Policy.Canary)
 	p := newPlanner(d, s.state, f.now)
-	if d.Phase == Batch {
+	if d.Phase == pace.Batch {
 		most = max(1, d.Policy.Batches[d.Batch-1].Of(len(p.members)-p.counts.Held))
 	}
 	key := d.Policy.KeyOf(d.Version, m.Node, m.Roles, m.Zone)
 	before := 0
 	for _, o := range p.members {
-		if o.key.Compare(key) < 0 && o.alive() && (d.Phase == Batch || !o.unanswered()) {
+		if o.in.Key.Compare(key) < 0 && o.in.Alive() && (d.Phase == pace.Batch || !o.in.Part.Silent()) {
 			before++
 		}
 	}
-	if before >= most && slices.ContainsFunc(p.members, func(o ranked) bool { return o.Node == m.Node && o.out() != cluster.OutDown }) {
+	if before >= most && slices.ContainsFunc(p.members, func(o ranked) bool { return o.Node == m.Node && o.out() != pace.OutDown }) {
 		f.fail("%s is offered a grant, and %d members come before it in a step of %d", m.Node, before, most)
 	}
 }

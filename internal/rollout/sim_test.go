@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/recorded"
 )
 
@@ -20,7 +21,7 @@ type simNode struct {
 	// record is the grant that the host's own disk tells of.
 	record string
 	// group is where it was offered its grant; stumbled: it failed, or was held, since it began.
-	group    Group
+	group    pace.Group
 	stumbled bool
 	drained  bool // by an operator
 }
@@ -58,14 +59,14 @@ type fleet struct {
 // simRun is a run of a gate.
 type simRun struct {
 	step   int
-	answer GateAnswer
+	answer pace.GateAnswer
 }
 
 // simGate is what happened after a step was done.
 type simGate struct {
 	broken   time.Time // when a member was last at work in it, or had a critical check while it baked
 	approved bool
-	policy   Policy // of the gate, as it last was
+	policy   pace.Policy // of the gate, as it last was
 }
 
 // seen is what an orchestrator read, and what it made of that.
@@ -163,7 +164,7 @@ func (f *fleet) write(d Document) {
 }
 
 // trigger begins a rollout.
-func (f *fleet) trigger(version string, p Policy) {
+func (f *fleet) trigger(version string, p pace.Policy) {
 	f.note("trigger %s %+v", version, p)
 	f.gates = map[int]*simGate{}
 	f.write(begin(version, p, "", f.doc.Previous, f.now))
@@ -205,11 +206,21 @@ func (f *fleet) act() {
 		f.note("decision: %s: %s (%s) %v", d.Kind, d.Text, d.Reason, d.Nodes)
 	}
 	f.write(c.plan.Document)
-	for _, m := range c.state.Members {
-		if m.failure(f.doc, f.now) != "" {
-			f.nodes[m.Node].stumbled = true
-		}
+	for _, node := range failures(f.doc, c.state, f.now) {
+		f.nodes[node].stumbled = true
 	}
+}
+
+// failures are the members that count as failed, members that take no part included.
+func failures(d Document, s State, now time.Time) (nodes []string) {
+	situation, change := s.situation(now), d.change(&s)
+	for i := range change.Wants {
+		change.Wants[i].Apart = ""
+	}
+	for _, m := range pace.NewSurvey(situation, change, now).In(pace.Failed) {
+		nodes = append(nodes, m.Node)
+	}
+	return nodes
 }
 
 // send plans grants; what comes of it may be carried out later, or never.
@@ -236,14 +247,14 @@ func (f *fleet) commit() {
 		return
 	}
 	for _, m := range s.state.Members { // each grant is a compare-and-swap
-		if slices.ContainsFunc(s.plan.Offers, func(o Offer) bool { return o.Node == m.Node }) && f.nodes[m.Node].Grant != m.Grant {
+		if slices.ContainsFunc(s.plan.Offers, func(o pace.Offer) bool { return o.Node == m.Node }) && f.nodes[m.Node].Grant != m.Grant {
 			return
 		}
 	}
 	f.ledger = f.ledger.next()
 	for _, node := range s.plan.Withdrawals {
 		n := f.nodes[node]
-		n.Grant.State, n.Grant.Since, n.Grant.Tries = Withdrawn, f.now, n.Grant.Tries+1
+		n.Grant = n.Grant.withdrawn(f.now)
 		f.note("withdrawn from %s", node)
 	}
 	f.allowed(s)
@@ -263,10 +274,10 @@ func (f *fleet) commit() {
 func (f *fleet) allowed(s seen) {
 	f.t.Helper()
 	p := newPlanner(s.doc, s.state, f.now)
-	limit, out := p.room()
+	limit, out := p.Room()
 	count, open := len(out), 0
 	for _, m := range out {
-		if m.granted() {
+		if m.Part.Granted() {
 			open++
 		}
 	}
@@ -283,7 +294,7 @@ func (f *fleet) allowed(s seen) {
 		if !m.granted() {
 			open++
 			added++
-			if m.out() == cluster.InService {
+			if m.out() == pace.InService {
 				count++
 			}
 		}
@@ -322,7 +333,7 @@ func (f *fleet) check(c seen) {
 		return
 	}
 	for _, m := range p.members { // another group begins
-		if m.progress == working {
+		if m.in.State == pace.Working {
 			f.fail("%s is still at work", m.Node)
 		}
 	}
@@ -337,16 +348,16 @@ func (f *fleet) checkHeld(c seen, p *planner) {
 		return
 	}
 	after := newPlanner(next, c.state, f.now)
-	if next.Steps > c.doc.Steps && len(after.admitted(func(m ranked) bool { return m.progress == pending })) == 0 {
+	if next.Steps > c.doc.Steps && len(after.admitted(func(m ranked) bool { return m.in.State == pace.Pending })) == 0 {
 		f.fail("a step begins without a host that can begin")
 	}
-	if next.Phase != Done || c.doc.Phase == Done || p.counts.Held == 0 {
+	if next.Phase != pace.Done || c.doc.Phase == pace.Done || p.counts.Held == 0 {
 		return
 	}
 	if c.state.AllHeld {
 		f.fail("the rollout ends while the cluster is held")
 	}
-	if c.doc.Phase != RollingBack && c.doc.Paced() && p.counts.reached() <= c.doc.Counts.reached() {
+	if c.doc.Phase != pace.RollingBack && c.doc.Paced() && p.counts.Reached() <= c.doc.Counts.Reached() {
 		f.fail("the rollout ends with a step of which every host is held: %+v", p.counts)
 	}
 }
@@ -359,7 +370,7 @@ func (f *fleet) try(n *simNode) {
 	switch {
 	case n.gone || !n.Up() || n.Version == f.desired && !n.Answer.Open():
 	case !f.doc.Paced():
-		if f.doc.Stopped == nil && f.doc.Phase != Aborted && !f.aside(n) {
+		if f.doc.Stopped == nil && f.doc.Phase != pace.Aborted && !f.aside(n) {
 			n.Version, n.Arrived, n.Answer = f.desired, f.now, cluster.GrantAnswer{}
 			n.set(true, false)
 		}
@@ -384,16 +395,16 @@ func (f *fleet) answer(n *simNode) {
 		f.note("%s declines", n.Node)
 		return
 	}
-	if f.doc.Stopped != nil || f.doc.Phase == Aborted {
+	if f.doc.Stopped != nil || f.doc.Phase == pace.Aborted {
 		f.fail("%s begins in a rollout that is stopped", n.Node)
 	}
 	if why := n.apart(f.doc.Policy); why != "" {
 		f.fail("%s begins: %s", n.Node, why)
 	}
-	if (f.doc.Policy.ZoneByZone || len(f.doc.Policy.Order) > 0) && f.doc.Phase != Done && f.doc.Phase != RollingBack {
+	if (f.doc.Policy.ZoneByZone || len(f.doc.Policy.Order) > 0) && f.doc.Phase != pace.Done {
 		for _, o := range f.nodes {
 			atWork := o.Answer.Open() && !o.givenUp() && o.Answer.State != cluster.GrantStranded && o.Answer.Version == f.desired
-			if o != n && atWork && !o.stumbled && o.Up() && !o.gone && o.failure(f.doc, f.now) == "" && o.group != n.group {
+			if o != n && atWork && !o.stumbled && o.Up() && !o.gone && !slices.Contains(failures(f.doc, State{Members: []Member{o.Member}}, f.now), o.Node) && o.group != n.group {
 				f.fail("%s begins in %+v while %s is out of service in %+v", n.Node, n.group, o.Node, o.group)
 			}
 		}

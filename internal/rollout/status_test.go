@@ -8,6 +8,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -36,7 +37,7 @@ func TestOutWithoutGrant(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := started(t, rollout.Policy{MaxParallel: rollout.Amount{N: 5}})
+	d := started(t, pace.Policy{MaxParallel: pace.Amount{N: 5}})
 	got := rollout.Describe(d, v, noon.Add(time.Minute))
 	want := []rollout.Out{
 		{Reason: "it is in maintenance", Nodes: []string{"foreign"}, Count: 1},
@@ -60,7 +61,7 @@ func TestOutWithoutGrant(t *testing.T) {
 // before itself.
 func TestPreviousIsAnother(t *testing.T) {
 	t.Parallel()
-	d := started(t, rollout.Policy{MaxParallel: rollout.Amount{N: 1}})
+	d := started(t, pace.Policy{MaxParallel: pace.Amount{N: 1}})
 	for _, previous := range []string{"v1", ""} {
 		if got := rollout.Describe(d, rollout.State{}, noon).Previous; got != previous {
 			t.Errorf("%s: previous is %q, want %q", d.Version, got, previous)
@@ -71,7 +72,7 @@ func TestPreviousIsAnother(t *testing.T) {
 
 // planOffers is how many hosts a plan offers a grant.
 func planOffers(d rollout.Document, v rollout.State) int {
-	d.Phase, d.Batch = rollout.Batch, 1
+	d.Phase, d.Batch = pace.Batch, 1
 	plan, _ := planned(d, v, noon.Add(time.Minute))
 	return len(plan.Offers)
 }

@@ -14,7 +14,7 @@ func TestSummarize(t *testing.T) {
 	t.Parallel()
 	up := cluster.Assess(cluster.Signals{Cataloged: true, Gossip: cluster.SignalPassing, Agent: cluster.SignalPassing, Checks: "passing", Maintenance: cluster.MaintenanceNone})
 	behind, arrived := rollout.Member{Node: "a", Condition: up, Version: "v1"}, rollout.Member{Node: "a", Condition: up, Version: "v2", Arrived: noon}
-	paced := rollout.Policy{MaxParallel: rollout.Amount{N: 1}}
+	paced := pace.Policy{MaxParallel: pace.Amount{N: 1}}
 	closed, err := pace.ParseWindow("02:00-03:00")
 	if err != nil {
 		t.Fatal(err)
@@ -23,23 +23,23 @@ func TestSummarize(t *testing.T) {
 		return func(d *rollout.Document) { d.Stopped = &rollout.Stop{By: by, Since: noon} }
 	}
 	for name, c := range map[string]struct {
-		policy  rollout.Policy
+		policy  pace.Policy
 		member  *rollout.Member
 		halted  string
 		change  func(*rollout.Document)
-		blocker rollout.Blocker
+		blocker pace.Blocker
 		jorc    bool
 	}{
-		"over":             {paced, &arrived, "", func(d *rollout.Document) { d.Phase = rollout.Done }, "", false},
-		"paused by jorc":   {paced, &behind, "", stopped("jorc"), rollout.BlockedByPause, true},
-		"paused by ann":    {paced, &behind, "", stopped("ann"), rollout.BlockedByPause, false},
-		"no members":       {paced, nil, "", nil, rollout.BlockedByMembers, false},
-		"promotion":        {rollout.Policy{Canary: 1}, &arrived, "", func(d *rollout.Document) { d.Phase = rollout.Canary }, rollout.BlockedByPromotion, false},
-		"cluster":          {paced, &behind, "the cluster is paused", nil, rollout.BlockedByCluster, false},
-		"window":           {rollout.Policy{Windows: []rollout.Window{closed}, MaxParallel: paced.MaxParallel}, &behind, "", nil, rollout.BlockedByWindow, false},
-		"hosts":            {paced, &behind, "", nil, rollout.BlockedByHosts, false},
-		"hosts, no policy": {rollout.Policy{}, &behind, "", nil, rollout.BlockedByHosts, false},
-		"aborted is over":  {paced, &behind, "", func(d *rollout.Document) { d.Phase = rollout.Aborted; stopped("ann")(d) }, "", false},
+		"over":             {paced, &arrived, "", func(d *rollout.Document) { d.Phase = pace.Done }, "", false},
+		"paused by jorc":   {paced, &behind, "", stopped("jorc"), pace.BlockedByPause, true},
+		"paused by ann":    {paced, &behind, "", stopped("ann"), pace.BlockedByPause, false},
+		"no members":       {paced, nil, "", nil, pace.BlockedByMembers, false},
+		"promotion":        {pace.Policy{Canary: 1}, &arrived, "", func(d *rollout.Document) { d.Phase = pace.Canary }, pace.BlockedByPromotion, false},
+		"cluster":          {paced, &behind, "the cluster is paused", nil, pace.BlockedByCluster, false},
+		"window":           {pace.Policy{Windows: []pace.Window{closed}, MaxParallel: paced.MaxParallel}, &behind, "", nil, pace.BlockedByWindow, false},
+		"hosts":            {paced, &behind, "", nil, pace.BlockedByHosts, false},
+		"hosts, no policy": {pace.Policy{}, &behind, "", nil, pace.BlockedByHosts, false},
+		"aborted is over":  {paced, &behind, "", func(d *rollout.Document) { d.Phase = pace.Aborted; stopped("ann")(d) }, "", false},
 	} {
 		d := started(t, c.policy)
 		if c.change != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -18,17 +19,21 @@ type Request struct {
 	Version string
 	// Policy changes the policy of the rollout of this version that is under
 	// way, or makes that of a new one from the plain one; nil leaves both.
-	Policy func(*Policy)
+	Policy func(*pace.Policy)
 	By     string
 	Reason string // shown to others
-	// DuringFreeze is why hosts begin although they are frozen; empty: they do not.
-	DuringFreeze string
+	// Exceptions are the rules of the cluster that it does not follow; what is empty stays as it is in
+	// the running rollout of this version.
+	pace.Exceptions
 	// DryRun writes nothing. RequireConverged refuses while members are behind
 	// the version that was desired so far, or failed.
 	DryRun, RequireConverged bool
 	// Announce, if not nil, is called before something is written, again after a conflict.
 	// Its error ends the request.
 	Announce func(Triggered) error
+
+	// WithGates: what takes a rollout back passes gates, bakes, consent, windows and freezes, too.
+	WithGates bool
 
 	rollback *Rollback // what the request takes back; nil: nothing
 }
@@ -47,8 +52,8 @@ type Triggered struct {
 	Superseded *Superseded `json:"superseded,omitempty"`
 	// Plan says who is to be admitted step by step, for a dry run; Waits what it
 	// waits for when no member is.
-	Plan  []Decision `json:"plan,omitempty"`
-	Waits []string   `json:"waits,omitempty"`
+	Plan  []pace.Decision `json:"plan,omitempty"`
+	Waits []string        `json:"waits,omitempty"`
 	// Note says what was left as it is, when that may surprise, and what was damaged.
 	Note string `json:"note,omitempty"`
 
@@ -90,7 +95,7 @@ func (r *Rollouts) Trigger(ctx context.Context, q Request) (Triggered, error) {
 		return Triggered{}, err
 	}
 	if q.Policy != nil { // what contradicts itself does so in any policy
-		var p Policy
+		var p pace.Policy
 		if q.Policy(&p); p.Validate() != nil {
 			return Triggered{}, p.Validate()
 		}
@@ -115,6 +120,8 @@ func (r *Rollouts) trigger(ctx context.Context, q Request) (Triggered, error) {
 	}
 	t := Triggered{Version: q.Version, Previous: s.Desired, Document: next, Out: []Out{}, Obstacles: []Obstacle{}, fresh: fresh}
 	switch d := s.Document; {
+	case q.rollback != nil:
+		t.Note = q.rollbackNote(d.Policy)
 	case fresh || d.Over():
 	case q.Policy == nil && d.Paced():
 		t.Note = "the rollout of " + q.Version + " that is under way" + d.TriggeredText() + ", keeps its policy: flags such as --max-parallel change it"
@@ -158,23 +165,29 @@ func (r *Rollouts) trigger(ctx context.Context, q Request) (Triggered, error) {
 // next is the document that the request makes of what is stored; fresh reports
 // whether it is of a new rollout.
 func (q Request) next(s Stored, now time.Time) (next Document, fresh bool, err error) {
-	old, duringFreeze := s.Document, text.Line(q.DuringFreeze, mostText)
-	var p Policy
-	if fresh = !s.Exists || old.Version != q.Version || s.Desired != q.Version || old.Phase == Aborted; !fresh {
+	old := s.Document
+	exceptions := pace.Exceptions{DuringFreeze: text.Line(q.DuringFreeze, mostText), OverBudget: text.Line(q.OverBudget, mostText)}
+	var p pace.Policy
+	if fresh = !s.Exists || old.Version != q.Version || s.Desired != q.Version || old.Phase == pace.Aborted; !fresh {
 		p = old.Policy
 		p.Batches, p.Order, p.Windows = slices.Clone(p.Batches), slices.Clone(p.Order), slices.Clone(p.Windows)
 	}
 	if q.Policy != nil {
 		if q.Policy(&p); p.Plain() { // max failures 0 is a policy, too
-			p.MaxParallel = defaultParallel
+			p.MaxParallel = pace.DefaultParallel()
 		}
 	}
-	if !fresh && duringFreeze == "" {
-		duringFreeze = old.DuringFreeze
+	if !fresh {
+		exceptions = exceptions.Or(old.Exceptions)
 	}
-	p = s.pacing(p, duringFreeze != "", now)
+	p = s.pacing(p, exceptions.DuringFreeze != "", now)
 	if q.rollback != nil {
-		d := begin(q.Version, s.pacing(old.Policy, true, now), q.By, "", now)
+		p = old.Policy
+		if !q.WithGates {
+			p = p.Ungated()
+		}
+		d := begin(q.Version, s.pacing(p, !q.WithGates, now), q.By, "", now)
+		d.Promoted, d.Exceptions = !q.WithGates, exceptions
 		if d.RollbackOf = q.rollback; q.Version == old.Previous {
 			d.Previous = q.Version
 		}
@@ -182,14 +195,26 @@ func (q Request) next(s Stored, now time.Time) (next Document, fresh bool, err e
 	}
 	if fresh {
 		d := begin(q.Version, p, q.By, "", now)
-		d.Reason, d.DuringFreeze = text.Line(q.Reason, mostText), duringFreeze
+		d.Reason, d.Exceptions = text.Line(q.Reason, mostText), exceptions
 		return d, true, p.Validate()
 	}
 	next = old.repolicied(p, now)
-	if next.DuringFreeze = duringFreeze; !next.equal(old) {
-		next.Repolicied = &Repolicied{By: q.By, At: stamp(now)}
+	if next.Exceptions = exceptions; !next.equal(old) {
+		next.Repolicied = &Repolicied{By: q.By, At: pace.Second(now)}
 	}
 	return next, false, p.Validate()
+}
+
+// rollbackNote says which parts of the policy that it takes over a rollback does without.
+func (q Request) rollbackNote(p pace.Policy) string {
+	without := p.UngatedText()
+	switch {
+	case q.WithGates:
+		return "the rollback passes gates, bakes, consent, windows and freezes, as --with-gates asks for them"
+	case without == "":
+		return "the rollback waits for no freeze; --with-gates asks for it. Limits such as --max-parallel and the budget hold"
+	}
+	return "the rollback does without " + without + ", and waits for no freeze; --with-gates asks for them. Limits such as --max-parallel and the budget hold"
 }
 
 // outOfService are the members that take part in d and are out of service, by
@@ -296,8 +321,8 @@ func (d Document) matches(v State) error {
 		if len(v.Members) == 0 {
 			return fmt.Errorf("%w: the cluster has none: 'jorc cluster join' makes a host a member", ErrNoMembers)
 		}
-		return fmt.Errorf("%w: none of %d members takes part: managers, logical members, roles that are kept back and members outside the cluster's filter do not; "+
-			"'jorc cluster join' makes a host a member", ErrNoMembers, len(v.Members))
+		return fmt.Errorf("%w: none of %s takes part: managers, logical members, roles that are kept back and members outside the cluster's filter do not; "+
+			"'jorc cluster join' makes a host a member", ErrNoMembers, text.Count(len(v.Members), "member", "members"))
 	}
 	return nil
 }
@@ -310,13 +335,13 @@ func (s Stored) behind(v State, now time.Time) *Superseded {
 	}
 	d := s.Document
 	if !s.Exists || d.Version != s.Desired {
-		d = Document{Version: s.Desired, Phase: Waiting}
+		d = Document{Version: s.Desired, Progress: pace.Progress{Phase: pace.Waiting}}
 	}
 	p := newPlanner(d, v, now)
 	behind := p.with(func(m ranked) bool { return m.Version != d.Version })
 	return &Superseded{
 		Version: d.Version, By: d.By, Started: d.Started, Policy: d.Policy.String(), State: d.State(), paced: d.Paced(),
-		Behind: names(behind), Count: len(behind), Failed: names(p.in(failed)),
+		Behind: names(behind), Count: len(behind), Failed: names(p.in(pace.Failed)),
 		healthy: len(behind) == 0 && p.counts.Failed == 0 && p.counts.Members > 0,
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/pace"
 )
 
 // Why reads what the rollout says to node, see Explain. It returns what Show
@@ -60,7 +61,7 @@ func Explain(d Document, s State, node string, now time.Time) []cluster.Reason {
 	reason := func(kind, detail string) []cluster.Reason { return []cluster.Reason{{Reason: kind, Detail: detail}} }
 	if !d.Paced() {
 		switch {
-		case d.Phase == Aborted:
+		case d.Phase == pace.Aborted:
 			return reason(cluster.WhyStopped, "the rollout was aborted")
 		case d.State() == Paused:
 			return reason(cluster.WhyStopped, d.Stopped.text())
@@ -78,11 +79,11 @@ func Explain(d Document, s State, node string, now time.Time) []cluster.Reason {
 	if text := p.grantText(m); text != "" {
 		return reason(cluster.WhyGrant, text)
 	}
-	text := p.waitText(m)
+	text := p.Outlook().Why(m.in).Text(p.Words.Noun)
 	switch {
 	case text == "":
 		return nil
-	case d.Phase == Aborted, d.State() == Paused:
+	case d.Phase == pace.Aborted, d.State() == Paused:
 		return reason(cluster.WhyStopped, text)
 	}
 	return reason(cluster.WhyRollout, text)
@@ -99,8 +100,8 @@ func (p *planner) grantText(m ranked) string {
 		return "it is offered a grant since " + since + " and has not answered yet"
 	case !m.granted():
 		return ""
-	case m.progress == failed:
-		return "it has its grant since " + since + ", stays out of service and tries again by itself until it succeeds: " + shorten(m.failure(p.doc, p.now))
+	case m.in.State == pace.Failed:
+		return "it has its grant since " + since + ", stays out of service and tries again by itself until it succeeds: " + shorten(p.failure(m))
 	case !m.stranded() && m.Version == p.doc.Version:
 		return fmt.Sprintf("it has its grant since %s: it counts as out of service until all its checks have passed for %v (--min-healthy)", since, p.doc.Policy.MinHealthy)
 	case !m.stranded() && m.aside() != "":
@@ -109,7 +110,7 @@ func (p *planner) grantText(m ranked) string {
 		return "it has a grant of " + g.Version + " since " + since + " and is at work"
 	}
 	text := "it is out of service since " + since + " for " + g.Version + ", and waits for a grant of " + p.doc.Version
-	if why := p.waitText(m); why != "" {
+	if why := p.Outlook().Why(m.in).Text(p.Words.Noun); why != "" {
 		text += ": " + why
 	}
 	return text

@@ -11,7 +11,7 @@ import (
 
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/workflow"
 )
 
@@ -86,7 +86,7 @@ func TestGateParams(t *testing.T) {
 	for i := range hosts {
 		hosts[i] = fmt.Sprintf("%0120d", i)
 	}
-	q, err := GateRequest("w", rollout.GateFacts{Version: "v2", Hosts: hosts, Count: len(hosts)})
+	q, err := GateRequest("w", pace.GateFacts{Version: "v2", Hosts: hosts, Count: len(hosts)})
 	if err != nil {
 		t.Fatal(err)
 	}

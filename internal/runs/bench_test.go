@@ -11,13 +11,14 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 )
 
-// BenchmarkDecide is one cycle with a run on 1,000 members: all are scheduled,
+// BenchmarkDecide is one cycle, its state included, with a run on 1,000 members: all are scheduled,
 // all have begun, all are done; and a cycle without news.
 func BenchmarkDecide(b *testing.B) {
 	const n = 1000
 	s := newServer(b)
 	ctx := context.Background()
 	store := kv.New(s.Client(), "jorc/default")
+	watcher := cluster.New(s.Client(), "jorc", "default").Consistent().NewWatcher(cluster.PrefixRuns)
 	o := Observed{Node: "o", Now: epoch}
 	for i := range n {
 		o.Members = append(o.Members, cluster.Member{Node: fmt.Sprintf("node-%05d", i), Agent: cluster.AgentUp})
@@ -62,6 +63,10 @@ func BenchmarkDecide(b *testing.B) {
 			before := raftIndex(b, s)
 			b.ResetTimer()
 			for range b.N {
+				var err error
+				if o.State, err = watcher.State(ctx); err != nil {
+					b.Fatal(err)
+				}
 				if _, err := d.Decide(ctx, store, o); err != nil {
 					b.Fatal(err)
 				}

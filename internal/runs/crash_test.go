@@ -323,6 +323,56 @@ func TestFrozen(t *testing.T) {
 	}
 }
 
+// TestCancelledUnnoticed: a node that learns of nothing but what it asks for, as one that was frozen
+// before a task, does not begin a run that was cancelled meanwhile; a manager begins no other task of it.
+func TestCancelledUnnoticed(t *testing.T) {
+	t.Parallel()
+	for _, manager := range []bool{false, true} {
+		t.Run(fmt.Sprintf("manager=%t", manager), func(t *testing.T) {
+			t.Parallel()
+			x := newSite(t, "a/manager")
+			x.orchestrate("o", quickDecider())
+			x.ask("r", Request{OnManager: manager, Role: map[bool]string{false: "manager"}[manager]})
+			queued := func(what string, ok func([]Queued) bool) {
+				t.Helper()
+				consultest.Eventually(t, what, func(ctx context.Context) error {
+					q, err := x.runs.queues.At("a").Get(ctx)
+					if err == nil && !ok(q.Value.Jobs) {
+						err = fmt.Errorf("%+v", q.Value)
+					}
+					return err
+				})
+			}
+			queued("the job to be in the queue", func(jobs []Queued) bool { return len(jobs) == 1 })
+			proxy := x.server.Proxy()
+			proxy.Do(func(r *http.Request) consultest.Fault {
+				return consultest.Fault{Hang: r.URL.Query().Has("index")} // no watch delivers anything
+			})
+			w := x.worker(proxy.Client(), "a", crashTasks()...)
+			begins, last, ran := 0, 1, ""
+			if manager {
+				last, ran = 2, "one\n" // it reports that it begins before each task
+			}
+			w.hook = func(step string) {
+				if step != "begin" {
+					return
+				}
+				if begins++; begins == last {
+					if _, _, err := x.runs.Cancel(t.Context(), "r", "ann", false); err != nil {
+						t.Error(err)
+					}
+					queued("the job to be cancelled", func(jobs []Queued) bool { return len(jobs) == 0 || jobs[0].Cancel != "" })
+				}
+			}
+			x.background(func(ctx context.Context) { _ = w.Run(ctx) })
+			x.becomes("r", "cancelled: a=cancelled")
+			if got := x.traces("a", "ran"); got != ran {
+				t.Errorf("it ran %q, want %q", got, ran)
+			}
+		})
+	}
+}
+
 // TestDamagedQueue: a damaged queue is rebuilt, whatever its node was doing;
 // jobs that it has started continue, and nothing is run twice.
 func TestDamagedQueue(t *testing.T) {

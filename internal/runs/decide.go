@@ -16,6 +16,7 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/profile"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // DefaultGrace is how long an agent may be down before what it was to do is
@@ -24,26 +25,29 @@ const DefaultGrace = 2 * time.Minute
 
 // Observed is what an orchestrator knows of its cluster when it decides.
 type Observed struct {
-	Node    string // the orchestrator's own
+	Node    string        // the orchestrator's own
+	State   cluster.State // not older than what Decide wrote last
 	Members []cluster.Member
-	Profile profile.Document
-	Control cluster.Control
 	Now     time.Time
-	// Refresh reads the members again. It is called when a run starts: a host may
+	// Refresh reads the state and the members again. It is called when a run starts: a host may
 	// have joined after the cycle began, and before the run was asked for.
 	// nil: Members are newer than any run.
-	Refresh func(ctx context.Context) ([]cluster.Member, error)
+	Refresh func(ctx context.Context) (cluster.State, []cluster.Member, error)
+	// Asked: a run was asked for after State was read, which is to begin now.
+	Asked bool
 	// Gates are the runs that gates of the rollout and of stages wait for. Other runs
 	// of gates are cancelled where GatesKnown is set.
 	Gates      []string
 	GatesKnown bool
 	// Record records decisions. nil: Decide only returns them.
 	Record Record
-	// Barred and Left are as in Situation. Offer carries out what commit writes together with
+	// Barred, Frozen, FrozenFrom and Left are as in Situation. Offer carries out what commit writes together with
 	// what it adds, by which hosts are taken out of service; nil: nothing has to be added.
-	Barred func(node string) string
-	Left   func(pace.Demand) *pace.Account
-	Offer  func(ctx context.Context, nodes []string, commit func(also func(*kv.Txn)) error) error
+	Barred     func(node string) string
+	Frozen     func(node string) string
+	FrozenFrom func(node string) time.Time
+	Left       func(d pace.Demand, taken []string) *pace.Account
+	Offer      func(ctx context.Context, nodes []string, commit func(also func(*kv.Txn)) error) error
 }
 
 // Decider is the orchestrator's part in runs. It keeps nothing that is not also
@@ -59,6 +63,7 @@ type Decider struct {
 	pruned   time.Time
 	store    *kv.Store
 	cache    map[string]*loaded // runs as they are, read from store
+	queues   map[string]kv.Leaf[Queue]
 	record   Record
 	offer    func(ctx context.Context, nodes []string, commit func(also func(*kv.Txn)) error) error
 	progress Progress
@@ -83,10 +88,10 @@ func NewDecider(grace time.Duration, log hclog.Logger) *Decider {
 	}
 }
 
-// Decide reads the runs of the cluster whose keys are in store, which should be
-// that of the orchestrator's lock, and writes what is to happen next: two requests
-// when no run is in progress, two more and two for each run that changed
-// since, and one transaction for each thirty members or so that have news. It
+// Decide decides about the runs of the cluster whose keys are in store, which should be
+// that of the orchestrator's lock, and writes what is to happen next: no request
+// when no run in progress changed, two for each that did, and one transaction for each
+// thirty members or so that have news. It
 // writes nothing when nothing changes. Each decision is recorded in the
 // transaction that carries it out, and returned; what another write
 // overtook is decided again the next time. Errors are those of package kv;
@@ -95,7 +100,7 @@ func NewDecider(grace time.Duration, log hclog.Logger) *Decider {
 func (d *Decider) Decide(ctx context.Context, store *kv.Store, o Observed) ([]Decision, error) {
 	r := New(store)
 	if d.store != store { // another lock: another orchestrator may have written in between
-		d.store, d.cache, d.timetables = store, map[string]*loaded{}, nil
+		d.store, d.cache, d.queues, d.timetables = store, map[string]*loaded{}, nil, nil
 	}
 	d.record, d.offer, d.denied = o.Record, o.Offer, nil
 	now := o.Now.UTC().Truncate(time.Millisecond)
@@ -104,17 +109,21 @@ func (d *Decider) Decide(ctx context.Context, store *kv.Store, o Observed) ([]De
 	if err != nil {
 		return started, err
 	}
+	if o.Refresh != nil && (o.Asked || len(started) > 0) {
+		if err := d.refresh(ctx, &o, now); err != nil {
+			return started, err
+		}
+	}
 	state, err := d.read(ctx, r, o, now)
 	if err != nil {
 		return started, err
 	}
 	if o.Refresh != nil && state.begins() {
-		if o.Members, err = o.Refresh(ctx); err != nil {
+		if err := d.refresh(ctx, &o, now); err != nil {
 			return started, err
 		}
-		d.watchAgents(o, now)
 	}
-	d.applyRules(ctx, r, state, o.Profile)
+	d.applyRules(ctx, r, state, o.State.Profile)
 	state.dropGates(o)
 	changes := Plan(d.situation(o, state, now), state.runs(), state.good)
 	d.denied = changes.Denied
@@ -138,6 +147,14 @@ func (d *Decider) Decide(ctx context.Context, store *kv.Store, o Observed) ([]De
 	}
 	more, err := d.prune(ctx, r, now)
 	return append(decisions, more...), err
+}
+
+// refresh reads again what o has of the cluster.
+func (d *Decider) refresh(ctx context.Context, o *Observed, now time.Time) (err error) {
+	if o.State, o.Members, err = o.Refresh(ctx); err == nil {
+		d.watchAgents(*o, now)
+	}
+	return err
 }
 
 // Progress are the runs in progress in numbers.
@@ -213,7 +230,7 @@ func (d *Decider) watchAgents(o Observed, now time.Time) {
 	for i := range o.Members {
 		m := &o.Members[i]
 		known[m.Node] = true
-		if _, seen := d.out[m.Node]; !seen || m.Condition.OutOfService(false) != cluster.InService {
+		if _, seen := d.out[m.Node]; !seen || m.Condition.OutOfService(false) != pace.InService {
 			d.out[m.Node] = now // what another orchestrator saw is not known
 		}
 		if m.Agent == cluster.AgentUp || m.Node == o.Node {
@@ -235,10 +252,10 @@ func (d *Decider) watchAgents(o Observed, now time.Time) {
 func (d *Decider) situation(o Observed, st *readState, now time.Time) Situation {
 	s := Situation{
 		Now: now, Members: o.Members, Holder: o.Node, Down: maps.Clone(d.down), Out: maps.Clone(d.out), Grace: d.grace, Unread: st.unread, Closed: st.closed,
-		Barred: o.Barred, Left: o.Left,
+		Barred: o.Barred, Frozen: o.Frozen, FrozenFrom: o.FrozenFrom, Left: o.Left,
 	}
 	text := ""
-	if v, ok := o.Profile.Params[cluster.ParamFilter]; ok {
+	if v, ok := o.State.Profile.Params[cluster.ParamFilter]; ok {
 		text = v.Raw()
 	}
 	filter, err := cluster.ParseFilter(text)
@@ -250,10 +267,10 @@ func (d *Decider) situation(o Observed, st *readState, now time.Time) Situation 
 	}
 	s.Filter = filter
 	switch {
-	case o.Control.Paused != nil:
-		s.Still = "the cluster is paused" + behind(": ", o.Control.Paused.Reason)
-	case o.Control.ObserveOnly != nil:
-		s.Still = "the cluster is in observe-only mode" + behind(": ", o.Control.ObserveOnly.Reason)
+	case o.State.Control.Paused != nil:
+		s.Still = "the cluster is paused" + behind(": ", o.State.Control.Paused.Reason)
+	case o.State.Control.ObserveOnly != nil:
+		s.Still = "the cluster is in observe-only mode" + behind(": ", o.State.Control.ObserveOnly.Reason)
 	}
 	return s
 }
@@ -274,6 +291,9 @@ func (d *Decider) applyRules(ctx context.Context, r *Runs, st *readState, p prof
 		id := rule.id()
 		wanted[id] = true
 		if l := st.loaded[id]; l != nil && l.active.Run.Rule != nil && !l.active.Run.Rule.Gone {
+			if q := rule.request(); !l.active.Run.Request.Same(q) { // in what makes no other run of it
+				l.active.Run.Request, st.changed[id] = q, true
+			}
 			continue
 		}
 		if err := d.addRule(ctx, r, st, rule); err != nil {
@@ -308,10 +328,11 @@ func (d *Decider) addRule(ctx context.Context, r *Runs, st *readState, rule Rule
 	if run.State.Ended() {
 		run.State, run.Ended = Running, time.Time{}
 	}
+	run.Request = rule.request()
 	run.Rule, run.Why = &Standing{Name: rule.Name, After: rule.After}, ""
 	st.loaded[id] = l
 	st.changed[id] = true
-	st.index[id] = kv.Leaf[string]{}
+	st.index[id] = kv.Entry[string]{}
 	st.decisions = append(st.decisions, Decision{Kind: RuleAdded, Run: id, Text: fmt.Sprintf("rule %q: workflow %q", rule.Name, rule.Workflow)})
 	return nil
 }
@@ -353,7 +374,7 @@ func (d *Decider) prune(ctx context.Context, r *Runs, now time.Time) ([]Decision
 		}
 		marks.Delete(r.ended.At(id).Key())
 	}
-	decisions := []Decision{{Kind: RunPruned, Text: fmt.Sprintf("%d runs that ended long ago are forgotten: %s", len(all), several(all))}}
+	decisions := []Decision{{Kind: RunPruned, Text: fmt.Sprintf("%s forgotten: %s", text.Count(len(all), "run that ended long ago is", "runs that ended long ago are"), several(all))}}
 	if err := d.commitWith(ctx, r, marks, decisions); err != nil {
 		return nil, d.unpruned(err)
 	}

@@ -18,6 +18,11 @@ func TestFresh(t *testing.T) {
 	}
 	x.join("b")
 	x.ask("r", Request{})
+	late, err := x.observe(t.Context(), client, "o")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.State = late.State
 	if _, err := d.Decide(t.Context(), x.cluster.Store(), o); err != nil {
 		t.Fatal(err)
 	}

@@ -9,19 +9,19 @@ import (
 	"strings"
 
 	"github.com/jorc/jorc/internal/command"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/profile"
-	"github.com/jorc/jorc/internal/rollout"
 )
 
 // GateAnswer reads what the run of a gate came to, with two requests, or four while
 // it is in progress or has passed. workflow is what the gate asks. It returns what
 // Show returns.
-func (r *Runs) GateAnswer(ctx context.Context, id, workflow string) (rollout.GateRun, error) {
+func (r *Runs) GateAnswer(ctx context.Context, id, workflow string) (pace.GateRun, error) {
 	d, err := r.Show(ctx, id)
 	if err != nil {
-		return rollout.GateRun{}, err
+		return pace.GateRun{}, err
 	}
-	g := rollout.GateRun{ID: id, Answer: rollout.GateUnanswered, Line: d.Why}
+	g := pace.GateRun{ID: id, Answer: pace.GateUnanswered, Line: d.Why}
 	if !d.Gate || d.Request.Workflow != workflow {
 		g.Line = "another run has its id"
 		return g, nil
@@ -29,20 +29,20 @@ func (r *Runs) GateAnswer(ctx context.Context, id, workflow string) (rollout.Gat
 	last := d.last()
 	switch {
 	case d.State == Done && last.Task != "":
-		g.Answer, g.Line = rollout.GateNo, fmt.Sprintf("task %q ended the workflow early", last.Task)
+		g.Answer, g.Line = pace.GateNo, fmt.Sprintf("task %q ended the workflow early", last.Task)
 	case d.State == Done:
 		tail, err := r.Tail(ctx, id, last.Node)
 		if err != nil {
 			return g, err
 		}
-		g.Answer, g.Line = rollout.GateYes, lastLine(tail)
+		g.Answer, g.Line = pace.GateYes, lastLine(tail)
 	case !d.State.Ended():
-		g.Answer, g.Line = rollout.GateAsking, cmp.Or(last.Why, d.Why)
+		g.Answer, g.Line = pace.GateAsking, cmp.Or(last.Why, d.Why)
 		if g.Line == awaitsOrchestrator {
 			g.Line = ""
 		}
 	case d.State == Failed && last.State == Failed && last.Task != "" && answers(last.ExitCode):
-		g.Answer, g.Line = rollout.GateNo, fmt.Sprintf("task %q on %s: %s", last.Task, last.Node, last.Why)
+		g.Answer, g.Line = pace.GateNo, fmt.Sprintf("task %q on %s: %s", last.Task, last.Node, last.Why)
 	case d.State == Cancelled:
 		g.Line = strings.TrimSuffix("its run was cancelled "+d.Why, " ")
 	}
@@ -63,15 +63,15 @@ func lastLine(s string) string {
 }
 
 // GateRequest is what the gate of a rollout or of a stage asks for.
-func GateRequest(workflow string, f rollout.GateFacts) (Request, error) {
+func GateRequest(workflow string, f pace.GateFacts) (Request, error) {
 	q := Request{Workflow: workflow, OnManager: true}
 	params := map[string]any{
-		rollout.ParamGateStep: f.Step, rollout.ParamGateSample: f.Sample, rollout.ParamGateHosts: f.Hosts, rollout.ParamGateHostCount: f.Count,
+		pace.ParamGateStep: f.Step, pace.ParamGateSample: f.Sample, pace.ParamGateHosts: f.Hosts, pace.ParamGateHostCount: f.Count,
 	}
 	if f.Stage != "" {
-		params[rollout.ParamGateStage] = f.Stage
+		params[pace.ParamGateStage] = f.Stage
 	} else {
-		params[rollout.ParamGateVersion], params[rollout.ParamGatePrevious] = f.Version, f.Previous
+		params[pace.ParamGateVersion], params[pace.ParamGatePrevious] = f.Version, f.Previous
 	}
 	text, err := json.Marshal(params)
 	if err == nil {

@@ -6,20 +6,20 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/pace"
 )
 
-// Limits pace a run as a rollout.Policy paces a rollout, with the same meanings.
+// Limits pace a run as a pace.Policy paces a rollout, with the same meanings.
 type Limits struct {
-	MaxParallel rollout.Amount   `json:"max_parallel,omitzero"` // none: all at the same time
-	First       int              `json:"first,omitempty"`       // so many members come first, on their own
-	Batches     []rollout.Amount `json:"batches,omitempty"`     // how many are admitted in all, step by step
+	MaxParallel pace.Amount   `json:"max_parallel,omitzero"` // none: all at the same time
+	First       int           `json:"first,omitempty"`       // so many members come first, on their own
+	Batches     []pace.Amount `json:"batches,omitempty"`     // how many are admitted in all, step by step
 	// MaxFailures is how many members may fail or be lost before no further one
 	// begins. nil: any number, but with First or Batches none.
 	MaxFailures *int `json:"max_failures,omitempty"`
 	// MinHealthy is how long a member must have been in service, after its job, before
 	// another takes its place.
-	MinHealthy rollout.Duration `json:"min_healthy,omitempty"`
+	MinHealthy pace.Duration `json:"min_healthy,omitempty"`
 }
 
 func (l Limits) equal(o Limits) bool {
@@ -28,8 +28,8 @@ func (l Limits) equal(o Limits) bool {
 }
 
 // policy is the policy of a rollout with these limits.
-func (l Limits) policy() rollout.Policy {
-	p := rollout.Policy{MaxParallel: l.MaxParallel, Canary: l.First, Batches: l.Batches, MinHealthy: l.MinHealthy}
+func (l Limits) policy() pace.Policy {
+	p := pace.Policy{MaxParallel: l.MaxParallel, Canary: l.First, Batches: l.Batches, MinHealthy: l.MinHealthy}
 	if l.MaxFailures != nil {
 		p.MaxFailures = *l.MaxFailures
 	}

@@ -15,12 +15,11 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/pace"
-	"github.com/jorc/jorc/internal/rollout"
 )
 
-func batches(t *testing.T, text string) []rollout.Amount {
+func batches(t *testing.T, text string) []pace.Amount {
 	t.Helper()
-	all, err := rollout.ParseBatches(text)
+	all, err := pace.ParseBatches(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +91,7 @@ func TestPlanMinHealthy(t *testing.T) {
 	w := newWorld("a", "b")
 	w.healthy("a", true)
 	w.healthy("b", true)
-	w.ask("r", Request{Workflow: "w", Limits: Limits{MaxParallel: amount(t, "1"), MinHealthy: rollout.Duration(time.Minute)}})
+	w.ask("r", Request{Workflow: "w", Limits: Limits{MaxParallel: amount(t, "1"), MinHealthy: pace.Duration(time.Minute)}})
 	w.plan()
 	w.begin("a")
 	w.end(Done, "a")
@@ -124,7 +123,7 @@ func TestPlanDisturbs(t *testing.T) {
 	w.out = map[string]time.Time{}
 	w.members[1].Disturbing = []string{"w"}
 	w.barred = map[string]string{}
-	w.ask("r", Request{Workflow: "w", Disturbs: true, Limits: Limits{MinHealthy: rollout.Duration(time.Minute)}})
+	w.ask("r", Request{Workflow: "w", Disturbs: true, Limits: Limits{MinHealthy: pace.Duration(time.Minute)}})
 	w.budget = &pace.Budget{MaxOut: amount(t, "1")}
 	w.plan()
 	if c := w.queues; len(c["a"].Jobs) != 1 || !c["a"].Jobs[0].Disturbs || len(c["b"].Jobs) != 0 {
@@ -188,18 +187,18 @@ func TestPlanAllFail(t *testing.T) {
 		}
 		w := newWorld(nodes...)
 		most := r.IntN(5)
-		l := Limits{MaxParallel: rollout.Amount{N: 1 + r.IntN(6)}, MaxFailures: &most}
+		l := Limits{MaxParallel: pace.Amount{N: 1 + r.IntN(6)}, MaxFailures: &most}
 		if r.IntN(2) == 0 {
-			l.MaxParallel = rollout.Amount{N: 1 + r.IntN(100), Percent: true}
+			l.MaxParallel = pace.Amount{N: 1 + r.IntN(100), Percent: true}
 		}
 		if r.IntN(3) == 0 {
 			l.First = 1 + r.IntN(3)
 		}
 		if r.IntN(3) == 0 {
-			l.Batches = []rollout.Amount{{N: 10 + r.IntN(20), Percent: true}, {N: 50, Percent: true}, {N: 100, Percent: true}}
+			l.Batches = []pace.Amount{{N: 10 + r.IntN(20), Percent: true}, {N: 50, Percent: true}, {N: 100, Percent: true}}
 		}
 		if r.IntN(3) == 0 {
-			l.MinHealthy = rollout.Duration(time.Minute)
+			l.MinHealthy = pace.Duration(time.Minute)
 		}
 		w.ask("r", Request{Workflow: "w", Limits: l})
 		bound := l.MaxParallel.Of(n) + most

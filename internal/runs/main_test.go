@@ -170,30 +170,27 @@ func (x *site) decide(ctx context.Context, store *kv.Store, client *consul.Clien
 }
 
 func (x *site) observe(ctx context.Context, client *consul.Client, node string) (o Observed, err error) {
-	c := cluster.New(client, "jorc", x.name)
+	watcher := cluster.New(client, "jorc", x.name).Consistent().NewWatcher(cluster.PrefixRuns)
 	o = Observed{Node: node, Now: time.Now()}
-	o.Refresh = func(ctx context.Context) ([]cluster.Member, error) { return x.members(ctx, c) }
-	if o.Members, err = o.Refresh(ctx); err != nil {
-		return o, err
+	o.Refresh = func(ctx context.Context) (cluster.State, []cluster.Member, error) {
+		s, err := watcher.State(ctx)
+		return s, x.members(&s), err
 	}
-	if o.Profile, err = c.Profile(ctx); err != nil {
-		return o, err
-	}
-	o.Control, err = c.Control(ctx)
+	o.State, o.Members, err = o.Refresh(ctx)
 	return o, err
 }
 
-func (x *site) members(ctx context.Context, c *cluster.Cluster) ([]cluster.Member, error) {
-	all, err := c.Members(ctx, cluster.MembersOptions{})
+func (x *site) members(s *cluster.State) []cluster.Member {
+	all := s.Members(nil)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for i := range all {
-		all[i].Agent = cluster.AgentUp
+		all[i].Agent, all[i].Condition = cluster.AgentUp, cluster.Condition{} // no host is in the catalog
 		if x.away[all[i].Node] {
 			all[i].Agent = cluster.AgentDown
 		}
 	}
-	return all, err
+	return all
 }
 
 func (x *site) agent(node string, up bool) {

@@ -23,8 +23,13 @@ type Situation struct {
 	Out map[string]time.Time
 	// Barred is why nothing that disturbs may begin on a node; empty: it may. nil: always.
 	Barred func(node string) string
-	// Left returns what the budget of the cluster leaves for a run; nil: the cluster has no budget.
-	Left func(pace.Demand) *pace.Account
+	// Frozen is the freeze that keeps a run that disturbs from beginning on a node; empty: none does.
+	// FrozenFrom is when one begins next, zero: never. nil: without freezes.
+	Frozen     func(node string) string
+	FrozenFrom func(node string) time.Time
+	// Left returns what the budget of the cluster leaves for a run beside nodes that the plan takes out of
+	// service; nil: the cluster has no budget.
+	Left func(d pace.Demand, taken []string) *pace.Account
 	// Unread are runs that there are, but that this plan is not about.
 	Unread map[string]bool
 	// Closed are nodes whose queues can neither be read nor written.
@@ -38,6 +43,7 @@ type Active struct {
 	Run    Run
 	Roster []string       // nil: not yet decided
 	Jobs   map[string]Job // by node; members without one wait
+	Back   map[string]Job // jobs that were taken back, by node
 }
 
 // Decision is something that was decided, or found, for people.
@@ -86,7 +92,7 @@ type Changes struct {
 	Decisions []Decision
 	// Denied are the runs that only the budget keeps from beginning on members.
 	Denied []pace.Demand
-	// Again is when time alone settles a member; zero: it does not.
+	// Again is when time alone settles a member or opens a window; zero: it does not.
 	Again time.Time
 }
 
@@ -122,12 +128,13 @@ type planner struct {
 	claimed map[string]string            // nodes on which an older run still has something to do, with that run
 	waits   map[string]map[string]string // run → node, or empty → why nothing starts there
 	taken   []string                     // nodes that this plan takes out of service
+	opening map[string]windows           // by run
 	out     Changes
 }
 
 func newPlanner(s Situation, runs []Active, queues map[string]Queue) *planner {
 	p := &planner{
-		s: s, members: map[string]*cluster.Member{}, queues: maps.Clone(queues), claimed: map[string]string{}, waits: map[string]map[string]string{},
+		s: s, members: map[string]*cluster.Member{}, queues: maps.Clone(queues), claimed: map[string]string{}, waits: map[string]map[string]string{}, opening: map[string]windows{},
 		out: Changes{Runs: map[string]Run{}, Rosters: map[string][]string{}, Jobs: map[string]map[string]Job{}, Tails: map[string]map[string]string{}, Queues: map[string]Queue{}},
 	}
 	if p.queues == nil {
@@ -137,7 +144,7 @@ func newPlanner(s Situation, runs []Active, queues map[string]Queue) *planner {
 		p.members[s.Members[i].Node] = &s.Members[i]
 	}
 	for _, a := range runs {
-		a.Roster, a.Jobs = slices.Clone(a.Roster), maps.Clone(a.Jobs)
+		a.Roster, a.Jobs, a.Back = slices.Clone(a.Roster), maps.Clone(a.Jobs), maps.Clone(a.Back)
 		if a.Jobs == nil {
 			a.Jobs = map[string]Job{}
 		}
@@ -164,10 +171,17 @@ func (p *planner) withoutHost(node string) bool {
 	return m != nil && !p.up(node) && m.Condition.Liveness == cluster.LivenessAbsent
 }
 
+// rebootGrace is how long an agent may be down while its host reboots for a job.
+const rebootGrace = 10 * time.Minute
+
 // gone reports whether a node's agent has been down for too long.
 func (p *planner) gone(node string) bool {
 	since, known := p.s.Down[node]
-	return !p.up(node) && known && p.s.Now.Sub(since) >= p.s.Grace
+	grace := p.s.Grace
+	if slices.ContainsFunc(p.queues[node].Jobs, func(e Queued) bool { return e.Rebooting }) {
+		grace = max(grace, rebootGrace)
+	}
+	return !p.up(node) && known && p.s.Now.Sub(since) >= grace
 }
 
 func (p *planner) origin() string { return "orchestrator on " + p.s.Holder }

@@ -1,9 +1,11 @@
 package runs
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/pace"
@@ -93,6 +95,9 @@ func (p *planner) schedule(a *Active) {
 	p.stop(a)
 	for _, node := range a.Roster {
 		j, ok := a.Jobs[node]
+		if ok && !j.State.Ended() && p.takenBack(a, node, j) {
+			continue
+		}
 		if ok && !j.State.Ended() {
 			p.claim(node, r.ID)
 			p.pass(a, node, j)
@@ -104,8 +109,13 @@ func (p *planner) schedule(a *Active) {
 	admitted := p.admitted(a)
 	var chosen []string
 	places, demand := p.places(a)
+	closed := p.closed(a)
 	for i, node := range a.Roster {
 		if _, ok := a.Jobs[node]; ok || r.Cancel != "" || r.Stopped != "" || i >= admitted || !p.after(a, node) {
+			continue
+		}
+		if closed != "" { // it is neither before others, nor lost, until its window opens
+			set(p.waits, r.ID, node, closed)
 			continue
 		}
 		older := p.claimed[node]
@@ -156,9 +166,9 @@ func (p *planner) places(a *Active) (*pace.Account, pace.Demand) {
 			d.Open++
 		}
 	}
-	places := p.s.Left(d)
-	for _, node := range p.taken {
-		places.Take(node)
+	places := p.s.Left(d, p.taken)
+	if a.Run.Request.OverBudget != "" {
+		places = places.Over()
 	}
 	return places, d
 }
@@ -208,10 +218,81 @@ func (p *planner) wait(a *Active, node, older string) bool {
 	if why == "" && p.s.Barred != nil && a.Run.disturbs(p.members[node]) {
 		why = p.s.Barred(node)
 	}
+	if why == "" {
+		why = p.frozen(a, node)
+	}
 	if why != "" {
 		set(p.waits, a.Run.ID, node, why)
 	}
 	return why != ""
+}
+
+// closed is why the windows of a run let nothing begin now; empty: they do.
+func (p *planner) closed(a *Active) string { return p.windows(a).closed }
+
+// windows is how the windows of a run are now.
+type windows struct {
+	closed string    // why nothing may begin; empty: it may
+	change time.Time // when that changes; zero: never
+}
+
+func (p *planner) windows(a *Active) windows {
+	all := a.Run.Request.Windows
+	if len(all) == 0 {
+		return windows{}
+	}
+	w, known := p.opening[a.Run.ID]
+	if !known {
+		if w.change = pace.WindowsChange(all, p.s.Now); !w.change.IsZero() {
+			p.again(w.change)
+		}
+		if !pace.WindowsOpen(all, p.s.Now) {
+			w.closed = pace.ClosedText(w.change)
+		}
+		p.opening[a.Run.ID] = w
+	}
+	return w
+}
+
+// frozen is the freeze that keeps a run from a node; empty: none.
+func (p *planner) frozen(a *Active, node string) string {
+	if p.s.Frozen == nil || a.Run.Request.DuringFreeze != "" || !a.Run.disturbs(p.members[node]) {
+		return ""
+	}
+	return p.s.Frozen(node)
+}
+
+// until is when a job on a node may no longer begin; zero: that is not known.
+func (p *planner) until(a *Active, node string) (at time.Time) {
+	at = p.windows(a).change
+	if p.s.FrozenFrom != nil && a.Run.Request.DuringFreeze == "" && a.Run.disturbs(p.members[node]) {
+		at = pace.Earliest(at, p.s.FrozenFrom(node))
+	}
+	return at
+}
+
+// takenBack takes a job that may no longer begin out of its queue: its window closed, or its
+// host is frozen. It reports whether it did.
+func (p *planner) takenBack(a *Active, node string, j Job) bool {
+	i := p.queues[node].find(jobID(a.Run.ID, j.Attempt))
+	if i < 0 || p.queues[node].Jobs[i].State != Pending || a.Run.Cancel != "" || a.Run.Stopped != "" {
+		return false
+	}
+	e := p.queues[node].Jobs[i]
+	why := cmp.Or(p.closed(a), p.frozen(a, node))
+	if late := !e.Until.IsZero() && !p.s.Now.Before(e.Until); why == "" && !late {
+		return false
+	}
+	p.remove(node, e.Job)
+	j.State, j.Why, j.Task, j.Back = Pending, "", "", true
+	j.History = noted(j.History, Change{At: p.s.Now, State: Pending, By: p.origin(), Text: strings.TrimSuffix("it was taken back before it began: "+why, ": ")})
+	set(p.out.Jobs, a.Run.ID, node, j)
+	delete(a.Jobs, node)
+	if a.Back == nil {
+		a.Back = map[string]Job{}
+	}
+	a.Back[node] = j
+	return true
 }
 
 // scheduled is the decision that a run goes to nodes.
@@ -243,13 +324,20 @@ func (p *planner) pass(a *Active, node string, j Job) {
 }
 
 func (p *planner) enqueue(a *Active, node string, attempt int, done []string) {
+	back, was := a.Back[node]
+	if was { // what the host knows of that attempt has ended
+		attempt = max(attempt, back.Attempt+1)
+	}
 	q := p.queues[node].clone()
 	q.Jobs = append(q.Jobs, Queued{
 		Run: a.Run.ID, Job: jobID(a.Run.ID, attempt), Manager: a.Run.Request.OnManager, Gate: laneOf(a.Run, node).gate, Done: done, State: Pending,
-		Disturbs: a.Run.disturbs(p.members[node]),
+		Disturbs: a.Run.disturbs(p.members[node]), Until: p.until(a, node),
 	})
 	p.putQueue(node, q)
 	j := a.Jobs[node]
+	if was {
+		j = Job{History: back.History}
+	}
 	j.State, j.Why, j.Task, j.Once, j.Attempt, j.Done = Pending, "", "", "", attempt, done
 	p.put(a, node, j, p.s.Now, p.origin(), "")
 }
@@ -321,6 +409,11 @@ func (p *planner) onManager(a *Active) {
 	if r.State == NeedsApproval || r.State == Pending || r.State.Ended() {
 		return
 	}
+	for _, node := range a.Roster {
+		if j, queued := a.Jobs[node]; queued && !j.State.Ended() {
+			p.takenBack(a, node, j)
+		}
+	}
 	// A node without a job was chosen in a cycle whose write of the queue was overtaken, or
 	// which a crash ended: another may be the right one by now.
 	a.Roster = slices.DeleteFunc(a.Roster, func(node string) bool { _, queued := a.Jobs[node]; return !queued })
@@ -339,6 +432,10 @@ func (p *planner) onManager(a *Active) {
 		return
 	}
 	node := p.manager(r.Request.Workflow)
+	if closed := p.closed(a); closed != "" {
+		set(p.waits, r.ID, node, closed)
+		return
+	}
 	if node == "" || p.wait(a, node, "") {
 		return
 	}

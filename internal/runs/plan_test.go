@@ -12,7 +12,6 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/recorded"
-	"github.com/jorc/jorc/internal/rollout"
 )
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -24,6 +23,7 @@ type world struct {
 	down    map[string]time.Time
 	out     map[string]time.Time
 	barred  map[string]string
+	freezes pace.Freezes
 	budget  *pace.Budget
 	still   string
 	filter  *cluster.Filter
@@ -67,9 +67,18 @@ func (w *world) change(id string, change func(*Run)) {
 // plan makes a plan and does what it says.
 func (w *world) plan() Changes {
 	s := Situation{Now: w.now, Members: w.members, Filter: w.filter, Holder: "holder", Still: w.still, Down: maps.Clone(w.down), Out: w.out, Grace: time.Minute}
+	if w.freezes != nil {
+		s.Frozen = func(string) string {
+			if f, frozen := w.freezes.At(nil, w.now); frozen {
+				return f.String()
+			}
+			return ""
+		}
+		s.FrozenFrom = func(string) time.Time { return w.freezes.Begins(nil, w.now) }
+	}
 	if w.budget != nil {
 		s.Barred = func(node string) string { return w.barred[node] }
-		s.Left = func(pace.Demand) *pace.Account {
+		s.Left = func(_ pace.Demand, taken []string) *pace.Account {
 			hosts := make([]pace.Host, len(w.members))
 			for i := range w.members {
 				node := w.members[i].Node
@@ -78,7 +87,11 @@ func (w *world) plan() Changes {
 					hosts[i].Out = "a run"
 				}
 			}
-			return pace.NewAccount(w.budget, hosts)
+			a := pace.NewAccount(w.budget, hosts)
+			for _, node := range taken {
+				a.Take(node)
+			}
+			return a
 		}
 	}
 	c := Plan(s, slices.Collect(maps.Values(w.runs)), w.queues)
@@ -99,7 +112,17 @@ func (w *world) plan() Changes {
 		if a.Jobs == nil {
 			a.Jobs = map[string]Job{}
 		}
-		maps.Copy(a.Jobs, jobs)
+		a.Back = maps.Clone(a.Back)
+		if a.Back == nil {
+			a.Back = map[string]Job{}
+		}
+		for node, j := range jobs { // as a Decider reads them
+			delete(a.Back, node)
+			if a.Jobs[node] = j; j.Back {
+				delete(a.Jobs, node)
+				a.Back[node] = j
+			}
+		}
 		w.runs[id] = a
 	}
 	for id, tails := range c.Tails {
@@ -193,9 +216,9 @@ func (w *world) want(t *testing.T, id, want string) {
 	}
 }
 
-func amount(t testing.TB, text string) rollout.Amount {
+func amount(t testing.TB, text string) pace.Amount {
 	t.Helper()
-	a, err := rollout.ParseAmount(text)
+	a, err := pace.PolicyAmount(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -498,7 +521,7 @@ func anything(t *testing.T, random *rand.Rand, r *recorded.Recorder) {
 		case 0:
 			if id := fmt.Sprintf("r%02d", len(w.runs)); step < 120 && len(w.runs) < 8 {
 				limits[id] = 1 + random.IntN(7)
-				q := Request{Workflow: "w", Limits: Limits{MaxParallel: rollout.Amount{N: limits[id]}}}
+				q := Request{Workflow: "w", Limits: Limits{MaxParallel: pace.Amount{N: limits[id]}}}
 				if r != nil {
 					q = randomRequest(random, limits[id])
 				}
@@ -610,4 +633,22 @@ func BenchmarkPlan(b *testing.B) {
 			}
 		})
 	}
+}
+
+// TestPlanRebooting: a host that reboots for its job may be away for ten minutes; for any other it is lost
+// after the grace.
+func TestPlanRebooting(t *testing.T) {
+	t.Parallel()
+	w := newWorld("a", "b")
+	w.ask("r", Request{})
+	w.plan()
+	w.begin("a", "b")
+	q := w.queues["a"]
+	q.Jobs[0].Rebooting = true
+	w.agent("a", false)
+	w.agent("b", false)
+	w.now = w.now.Add(9 * time.Minute)
+	w.want(t, "r", "running: a=running b=lost | a b")
+	w.now = w.now.Add(time.Minute)
+	w.want(t, "r", "failed: a=lost b=lost | a b")
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/recorded"
-	"github.com/jorc/jorc/internal/rollout"
 )
 
 // recordedPlans are situations of random runs, with what Plan decided.
@@ -29,6 +29,7 @@ type recordedRun struct {
 	Run    Run            `json:"run"`
 	Roster []string       `json:"roster"`
 	Jobs   map[string]Job `json:"jobs,omitempty"`
+	Back   map[string]Job `json:"back,omitempty"`
 }
 
 // of is a value of one node or run.
@@ -114,16 +115,16 @@ func TestRecordedPlans(t *testing.T) {
 
 // randomRequest asks for a run with all kinds of limits.
 func randomRequest(random *rand.Rand, parallel int) Request {
-	q := Request{Workflow: "w", Limits: Limits{MaxParallel: rollout.Amount{N: parallel}, First: random.IntN(3)}}
+	q := Request{Workflow: "w", Limits: Limits{MaxParallel: pace.Amount{N: parallel}, First: random.IntN(3)}}
 	if random.IntN(2) == 0 {
-		q.Batches = []rollout.Amount{{N: q.First + 1}, {N: 60, Percent: true}, {N: 100, Percent: true}}
+		q.Batches = []pace.Amount{{N: q.First + 1}, {N: 60, Percent: true}, {N: 100, Percent: true}}
 	}
 	if random.IntN(2) == 0 {
 		n := random.IntN(3)
 		q.MaxFailures = &n
 	}
 	if random.IntN(3) == 0 {
-		q.MinHealthy = rollout.Duration(time.Duration(1+random.IntN(40)) * time.Second)
+		q.MinHealthy = pace.Duration(time.Duration(1+random.IntN(40)) * time.Second)
 	}
 	switch random.IntN(6) {
 	case 0:

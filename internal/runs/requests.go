@@ -15,8 +15,8 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/profile"
-	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/text"
 	"github.com/jorc/jorc/internal/workflow"
 )
@@ -30,8 +30,11 @@ func (q Request) Check() error {
 	if q.OnManager && (q.Filter != "" || q.Role != "" || len(q.Nodes) > 0 || !q.Limits.equal(Limits{})) {
 		return fmt.Errorf("run: %w: on a manager it is run once: no filter, role, node or limit applies", ErrInvalid)
 	}
-	if q.MinHealthy > 0 && !q.Disturbs && q.MaxParallel == (rollout.Amount{}) && q.First == 0 && len(q.Batches) == 0 {
+	if q.MinHealthy > 0 && !q.Disturbs && q.MaxParallel == (pace.Amount{}) && q.First == 0 && len(q.Batches) == 0 {
 		return fmt.Errorf("run: %w: min healthy without an order: all members begin at once; limit them with max parallel, first or batches", ErrInvalid)
+	}
+	if q.OnManager && q.Exceptions != (pace.Exceptions{}) {
+		return fmt.Errorf("run: %w: a run on a manager disturbs no member, so no freeze and no budget holds it", ErrInvalid)
 	}
 	if q.OnManager && q.Disturbs {
 		return fmt.Errorf("run: %w: a run on a manager disturbs no member", ErrInvalid)
@@ -184,6 +187,7 @@ type Rule struct {
 	After    string         `json:"after,omitempty"` // rule or workflow that must be done on the member first
 	Params   profile.Params `json:"params,omitempty"`
 	Disturbs bool           `json:"disturbs,omitempty"` // as in Request
+	Windows  []pace.Window  `json:"windows,omitempty"`  // as in Request
 
 	// Schedule makes a run at each due time instead; the rest is of such a rule only.
 	Schedule  string `json:"schedule,omitempty"` // as schedule.Parse reads it
@@ -334,5 +338,5 @@ func (r Rule) cleanName(most int) string {
 
 // request is what the rule asks of members.
 func (r Rule) request() Request {
-	return Request{Workflow: r.Workflow, Params: r.Params, Filter: r.Filter, OnManager: r.OnManager, Disturbs: r.Disturbs, Limits: r.Limits}
+	return Request{Workflow: r.Workflow, Params: r.Params, Filter: r.Filter, OnManager: r.OnManager, Disturbs: r.Disturbs, Windows: r.Windows, Limits: r.Limits}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/profile"
 )
 
@@ -40,8 +41,8 @@ const format = 1
 // listed in an index; IDs do not begin with a dot.
 const (
 	keyRuns   = cluster.PrefixRuns
-	keyActive = keyRuns + ".active/" // <id>: in progress, or results are still to come
-	keyEnded  = keyRuns + ".ended/"  // <id>: nothing more is expected
+	keyActive = cluster.PrefixActiveRuns // <id>: in progress, or results are still to come
+	keyEnded  = keyRuns + ".ended/"      // <id>: nothing more is expected
 	keyTimes  = keyRuns + ".schedules/"
 	keyWaits  = keyRuns + ".waits/" // <node>/<id>: what the run's job there waits for
 )
@@ -155,6 +156,10 @@ type Request struct {
 	// not say so.
 	Disturbs      bool `json:"disturbs,omitempty"`
 	NeedsApproval bool `json:"needs_approval,omitempty"`
+	// Windows are when its jobs may begin; none: always.
+	Windows []pace.Window `json:"windows,omitempty"`
+	// Exceptions are the rules of the cluster that a run that disturbs does not follow.
+	pace.Exceptions
 	Limits
 
 	Nodes   []string `json:"nodes,omitempty"`    // only these; nil: all that match
@@ -171,7 +176,12 @@ type Request struct {
 func (q Request) Same(o Request) bool {
 	return q.Workflow == o.Workflow && q.Params.Equal(o.Params) && q.Filter == o.Filter && q.Role == o.Role &&
 		q.OnManager == o.OnManager && q.Disturbs == o.Disturbs && q.Limits.equal(o.Limits) && q.NeedsApproval == o.NeedsApproval &&
-		slices.Equal(q.Nodes, o.Nodes) && q.RetryOf == o.RetryOf && q.FromStart == o.FromStart && slices.Equal(q.Done, o.Done)
+		sameWindows(q.Windows, o.Windows) && q.Exceptions == o.Exceptions && slices.Equal(q.Nodes, o.Nodes) && q.RetryOf == o.RetryOf && q.FromStart == o.FromStart && slices.Equal(q.Done, o.Done)
+}
+
+// sameWindows reports whether both are of the same times.
+func sameWindows(a, b []pace.Window) bool {
+	return slices.EqualFunc(a, b, func(a, b pace.Window) bool { return a.String() == b.String() })
 }
 
 // Run is one run; it is kept at runs/<id>/spec.
@@ -276,8 +286,11 @@ type Job struct {
 	Done     []string `json:"done,omitempty"` // tasks; of a run on a manager only
 	// Once is the running task if it must not run again after an interruption, or the one at which
 	// the job was interrupted; of a run on a manager only.
-	Once    string   `json:"once,omitempty"`
-	Attempt int      `json:"attempt"` // from 1; a run on a manager may need more
+	Once    string `json:"once,omitempty"`
+	Attempt int    `json:"attempt"` // from 1; a run on a manager, and a job that was taken back, may need more
+	// Back: it was taken back before it began, because its window closed or its member was
+	// frozen. The member waits again.
+	Back    bool     `json:"back,omitempty"`
 	History []Change `json:"history"`
 }
 
@@ -296,11 +309,15 @@ type Queued struct {
 	Gate    bool   `json:"gate,omitempty"`   // with Manager: of a gate, which waits for no other run
 	Cancel  string `json:"cancel,omitempty"` // who cancelled it
 	Kill    bool   `json:"kill,omitempty"`   // with Cancel: its running task is ended, too
+	// Rebooting: its host reboots for it, so that its agent may be down for a while.
+	Rebooting bool `json:"rebooting,omitempty"`
 	// Disturbs: the host is out of service for it, from the moment at which it is in the queue until it is
 	// taken out of it.
-	Disturbs bool     `json:"disturbs,omitempty"`
-	Done     []string `json:"done,omitempty"` // tasks that are not to be run (again)
-	Once     string   `json:"once,omitempty"` // as in Job
+	Disturbs bool `json:"disturbs,omitempty"`
+	// Until is when its window closes or a freeze begins: the host does not begin it from then on.
+	Until time.Time `json:"until,omitzero"`
+	Done  []string  `json:"done,omitempty"` // tasks that are not to be run (again)
+	Once  string    `json:"once,omitempty"` // as in Job
 
 	State    State     `json:"state"`
 	Why      string    `json:"why,omitempty"`

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/jorc/jorc/internal/kv"
@@ -98,7 +99,7 @@ func (d *Decider) NextDue() time.Time { return d.due }
 // per term and after each write.
 func (d *Decider) startDue(ctx context.Context, r *Runs, o Observed, now time.Time) (done []Decision, err error) {
 	d.due, d.schedules = time.Time{}, map[string]RuleSchedule{}
-	rules, bad := ParseRules(o.Profile.Params[ParamRules])
+	rules, bad := ParseRules(o.State.Profile.Params[ParamRules])
 	if err := d.readTimetables(ctx, r); err != nil {
 		return nil, err
 	}
@@ -124,11 +125,17 @@ func (d *Decider) startDue(ctx context.Context, r *Runs, o Observed, now time.Ti
 }
 
 // readTimetables reads them unless they are known.
-func (d *Decider) readTimetables(ctx context.Context, r *Runs) (err error) {
-	if d.timetables == nil {
-		d.timetables, err = r.timetables.List(ctx)
+func (d *Decider) readTimetables(ctx context.Context, r *Runs) error {
+	if d.timetables != nil {
+		return nil
 	}
-	return err
+	all, err := r.timetables.List(ctx)
+	if err != nil {
+		return err
+	}
+	d.timetables = map[string]kv.Leaf[Timetable]{} // also if the cluster has no timetables
+	maps.Copy(d.timetables, all)
+	return nil
 }
 
 // startRule handles the due time of one rule.
@@ -153,8 +160,8 @@ func (d *Decider) startRule(ctx context.Context, r *Runs, o Observed, rule Rule,
 	if step.Handled.Equal(leaf.Value.Due) {
 		return nil, nil
 	}
-	if waits, err := d.waits(ctx, r, o, leaf.Value); waits || err != nil {
-		return nil, err
+	if waits(o, leaf.Value) {
+		return nil, nil
 	}
 	next := leaf.Value
 	next.Due = step.Handled
@@ -193,12 +200,9 @@ func (d *Decider) startRule(ctx context.Context, r *Runs, o Observed, rule Rule,
 }
 
 // waits reports whether nothing of a rule may start now.
-func (d *Decider) waits(ctx context.Context, r *Runs, o Observed, t Timetable) (bool, error) {
-	if o.Control.Paused != nil || t.Run == "" {
-		return o.Control.Paused != nil, nil
-	}
-	mark, err := r.active.At(t.Run).Get(ctx)
-	return mark.Exists && mark.Value != awaitsLate, err
+func waits(o Observed, t Timetable) bool {
+	mark := o.State.ActiveRuns[t.Run]
+	return o.State.Control.Paused != nil || mark.Exists && mark.Value != awaitsLate
 }
 
 // wake makes NextDue at the latest t.
@@ -228,13 +232,14 @@ func (d *Decider) forgetTimetables(ctx context.Context, r *Runs, known map[strin
 	if unreadable {
 		return nil
 	}
-	t := r.store.Txn()
+	t, gone := r.store.Txn(), false
 	for key, leaf := range d.timetables {
 		if !known[key] && t.Len() < mostOps {
 			t.DeleteCAS(r.timetables.At(key).Key(), leaf.Index)
+			gone = true
 		}
 	}
-	if t.Len() == 0 {
+	if !gone {
 		return nil
 	}
 	_, err := d.commitDue(ctx, r, t, nil)

@@ -167,7 +167,7 @@ func (d Detail) left(nodes []string) ([]string, error) {
 		}
 	}
 	if len(left) == 0 {
-		return nil, fmt.Errorf("run %q: %w: it succeeded on all of its %d members", d.ID, ErrState, len(d.Members))
+		return nil, fmt.Errorf("run %q: %w: it succeeded on every member", d.ID, ErrState)
 	}
 	for _, node := range nodes {
 		if !slices.Contains(left, node) {
@@ -371,7 +371,7 @@ type loaded struct {
 // readState is everything that one decision is made of.
 type readState struct {
 	now       time.Time
-	index     map[string]kv.Leaf[string] // active runs
+	index     map[string]kv.Entry[string] // active runs
 	queues    map[string]kv.Leaf[Queue]
 	good      map[string]Queue   // queues that can be read
 	loaded    map[string]*loaded // runs, by id
@@ -403,22 +403,35 @@ func (st *readState) begins() bool {
 	return false
 }
 
-// read reads the active runs. Documents of runs are written by the holder of the
+// queuesOf returns the queues in a state, by node. The ones that were not written since are not
+// decoded again.
+func (d *Decider) queuesOf(r *Runs, s *cluster.State) map[string]kv.Leaf[Queue] {
+	all := make(map[string]kv.Leaf[Queue], len(d.queues))
+	for node, h := range s.Hosts {
+		if !h.Queue.Exists {
+			continue
+		}
+		leaf := d.queues[node]
+		if leaf.Index != h.Queue.Index {
+			leaf.Entry, leaf.Err = r.queues.At(node).Parse(h.Queue)
+		}
+		all[node] = leaf
+	}
+	d.queues = all
+	return all
+}
+
+// read reads the active runs that the state has. Documents of runs are written by the holder of the
 // orchestrator's lock, and by others only together with the run's mark: as
 // long as that is as it was, they are as this Decider left them.
 func (d *Decider) read(ctx context.Context, r *Runs, o Observed, now time.Time) (*readState, error) {
 	st := &readState{now: now, good: map[string]Queue{}, loaded: map[string]*loaded{}, unread: map[string]bool{}, changed: map[string]bool{}, closed: map[string]bool{}}
-	var err error
-	if st.index, err = r.active.List(ctx); err != nil {
-		return nil, err
-	}
-	if len(st.index) == 0 {
+	if st.index = maps.Clone(o.State.ActiveRuns); len(st.index) == 0 {
+		st.index = map[string]kv.Entry[string]{}
 		d.cache = map[string]*loaded{}
 		return st, nil
 	}
-	if st.queues, err = r.queues.List(ctx); err != nil {
-		return nil, err
-	}
+	st.queues = d.queuesOf(r, &o.State)
 	for node, leaf := range st.queues {
 		switch {
 		case errors.Is(leaf.Err, kv.ErrDamaged): // rebuilt, once the runs are read
@@ -527,7 +540,7 @@ func (d *Decider) load(ctx context.Context, r *Runs, id string, st *readState) (
 	if !l.spec.Exists {
 		return nil, noRun(id)
 	}
-	l.active = Active{Run: l.spec.Value, Roster: l.roster.Value.Nodes, Jobs: map[string]Job{}}
+	l.active = Active{Run: l.spec.Value, Roster: l.roster.Value.Nodes, Jobs: map[string]Job{}, Back: map[string]Job{}}
 	l.active.Run.ID = id // whatever the document says
 	jobs, err := r.jobs(id).List(ctx)
 	if err != nil {
@@ -540,8 +553,12 @@ func (d *Decider) load(ctx context.Context, r *Runs, id string, st *readState) (
 			l.active.Jobs[node] = Job{State: Failed, Why: "its document cannot be read", Attempt: 1}
 			continue
 		}
-		l.active.Jobs[node] = leaf.Value
 		l.jobs[node] = leaf.Entry
+		if leaf.Value.Back {
+			l.active.Back[node] = leaf.Value
+			continue
+		}
+		l.active.Jobs[node] = leaf.Value
 	}
 	return l, nil
 }

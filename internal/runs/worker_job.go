@@ -73,7 +73,7 @@ func (j *queuedJob) prestart(ctx context.Context, job *workflow.Job) error {
 			return err
 		}
 		job.Workflow, job.Params, job.Origin, job.Done = run.Request.Workflow, run.Request.Params, "run "+j.e.Run, j.e.Done
-		job.FromRun = true
+		job.FromRun, job.Out = true, j.e.Disturbs
 		if job.Done == nil {
 			job.Done = j.finished(run.Request)
 		}
@@ -84,12 +84,16 @@ func (j *queuedJob) prestart(ctx context.Context, job *workflow.Job) error {
 	if !j.begun && j.w.o.Begin != nil {
 		if j.w.o.Held != nil {
 			if why := j.w.o.Held(); why != "" {
-				j.reportWait(ctx, why, "")
+				j.reportWait(ctx, Queued{Why: why})
 			}
 		}
 		if err := j.w.o.Begin(ctx); err != nil {
 			return err
 		}
+	}
+	if !j.begun && !j.e.Until.IsZero() && !time.Now().Before(j.e.Until) {
+		<-ctx.Done() // the orchestrator takes it out of the queue
+		return ctx.Err()
 	}
 	if j.e.Disturbs && j.w.o.Maintenance != nil {
 		if err := j.leaveService(ctx); err != nil {
@@ -106,7 +110,7 @@ func (j *queuedJob) leaveService(ctx context.Context) error {
 		return j.w.o.Maintenance.Begin(ctx, j.e.Job, consul.JorcNote+" run "+j.e.Run)
 	}, func(err error, pause time.Duration) {
 		j.log.Warn("cannot begin the maintenance of this node, will retry", "job", j.e.Job, "error", err, "again_in", pause)
-		j.reportWait(ctx, "its host cannot be put into maintenance: "+err.Error(), "")
+		j.reportWait(ctx, Queued{Why: "its host cannot be put into maintenance: " + err.Error()})
 	})
 }
 
@@ -150,7 +154,7 @@ func (j *queuedJob) spec(ctx context.Context) (run Run, err error) {
 		return err
 	}, func(err error, pause time.Duration) {
 		j.log.Warn("cannot read the run, will retry", "error", err, "again_in", pause)
-		j.reportWait(ctx, "this node cannot read the run: "+err.Error(), "")
+		j.reportWait(ctx, Queued{Why: "this node cannot read the run: " + err.Error()})
 	})
 	return run, cmp.Or(err, never)
 }
@@ -177,6 +181,9 @@ func (j *queuedJob) poststart(ctx context.Context) error {
 	}
 	j.w.hook("begin")
 	err := j.update(ctx, func(q *Queued) {
+		if q.Cancel != "" {
+			return // what was asked meanwhile counts: this node may have been frozen or cut off
+		}
 		if !j.begun || j.trouble {
 			q.Why, q.Task = "", ""
 		}
@@ -186,6 +193,9 @@ func (j *queuedJob) poststart(ctx context.Context) error {
 		}
 	})
 	j.w.hook("begun")
+	if err == nil {
+		err = j.asked()
+	}
 	if err == nil {
 		j.waits = j.waits && j.begun && !j.trouble
 		j.begun, j.trouble, j.once = true, false, once != ""
@@ -202,8 +212,9 @@ func (j *queuedJob) wait(ctx context.Context, w workflow.Wait) (again bool, err 
 	if j.waits && j.once {
 		j.once = !j.tryUpdate(ctx, func(q *Queued) { q.Once = "" })
 	}
-	if !j.waits {
-		j.reportWait(ctx, strings.TrimPrefix(w.Why(), "held: "), w.Result.Task)
+	if reboots := w.Err == nil && w.Result.State == workflow.Reboot; reboots || !j.waits {
+		j.waits = j.waits && !reboots // it may have waited for something else
+		j.reportWait(ctx, Queued{Why: strings.TrimPrefix(w.Why(), "held: "), Task: w.Result.Task, Rebooting: reboots})
 		j.trouble = j.waits && w.Err != nil
 	}
 	if err := w.Until(ctx); err != nil {
@@ -222,9 +233,11 @@ func notYet(res workflow.Result) bool {
 }
 
 // reportWait reports why the job waits, once.
-func (j *queuedJob) reportWait(ctx context.Context, why, task string) {
+func (j *queuedJob) reportWait(ctx context.Context, w Queued) {
 	if !j.waits {
-		j.waits = j.tryUpdate(ctx, func(q *Queued) { q.Why, q.Task, q.Once = text.Tail(why, maxWhy), task, "" })
+		j.waits = j.tryUpdate(ctx, func(q *Queued) {
+			q.Why, q.Task, q.Once, q.Rebooting = text.Tail(w.Why, maxWhy), w.Task, "", w.Rebooting
+		})
 		j.once = j.once && !j.waits
 	}
 }
@@ -295,6 +308,7 @@ func (j *queuedJob) report(ctx context.Context, end Queued) error {
 	j.w.hook("tell")
 	err := j.update(ctx, func(q *Queued) {
 		q.State, q.Task, q.ExitCode, q.LogURL = end.State, end.Task, end.ExitCode, end.LogURL
+		q.Rebooting = false
 		q.Why, q.Tail, q.Ended = text.Tail(end.Why, maxWhy), text.Tail(end.Tail, maxTail), stamp()
 		if q.Manager {
 			q.Done, q.Once = end.Done, end.Once

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
-	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/stage"
 )
 
@@ -25,7 +25,7 @@ type gates struct {
 
 type gateRun struct {
 	id, step string
-	answer   rollout.GateAnswer
+	answer   pace.GateAnswer
 }
 
 func stepKey(s *stage.Step) string { return fmt.Sprint(s.Number, " of ", s.Began) }
@@ -48,7 +48,7 @@ func (w *world) addGates() {
 
 // gateRun is what an orchestrator reads of the run that the gate asked for: it may
 // be behind.
-func (w *world) gateRun() *rollout.GateRun {
+func (w *world) gateRun() *pace.GateRun {
 	if w.turns.Step == nil || w.turns.Step.Gate == nil || w.turns.Step.Gate.Run == "" {
 		return nil
 	}
@@ -62,16 +62,16 @@ func (w *world) gateRun() *rollout.GateRun {
 	if w.r.IntN(4) == 0 {
 		return nil
 	}
-	return &rollout.GateRun{ID: id, Answer: w.gates.runs[i].answer, Line: "error rate"}
+	return &pace.GateRun{ID: id, Answer: w.gates.runs[i].answer, Line: "error rate"}
 }
 
 // answerGate ends the last run of a gate.
 func (w *world) answerGate(sound bool) {
-	if n := len(w.gates.runs); n > 0 && w.gates.runs[n-1].answer == rollout.GateAsking {
+	if n := len(w.gates.runs); n > 0 && w.gates.runs[n-1].answer == pace.GateAsking {
 		run := w.gates.runs[n-1]
-		run.answer = rollout.GateYes
+		run.answer = pace.GateYes
 		if !sound && w.r.IntN(4) == 0 {
-			run.answer = []rollout.GateAnswer{rollout.GateNo, rollout.GateUnanswered}[w.r.IntN(2)]
+			run.answer = []pace.GateAnswer{pace.GateNo, pace.GateUnanswered}[w.r.IntN(2)]
 		}
 		w.note("run %s answers %q", run.id, run.answer)
 	}
@@ -146,7 +146,7 @@ func (w *world) stillWanted(step *stage.Step, s stage.State) bool {
 // yes is how many of the last runs of a step passed in a row.
 func (w *world) yes(step *stage.Step) (n int) {
 	for _, run := range slices.Backward(w.gates.runs) {
-		if run.step != stepKey(step) || run.answer != rollout.GateYes {
+		if run.step != stepKey(step) || run.answer != pace.GateYes {
 			break
 		}
 		n++
@@ -173,7 +173,7 @@ func (w *world) took(h *host) {
 // cannot be asked.
 func TestGatesAreAsked(t *testing.T) {
 	t.Parallel()
-	answers, stopped, steps := map[rollout.GateAnswer]int{}, 0, 0
+	answers, stopped, steps := map[pace.GateAnswer]int{}, 0, 0
 	for seed := range uint64(400) {
 		w := newWorld(t, seed)
 		for range 600 {
@@ -191,7 +191,7 @@ func TestGatesAreAsked(t *testing.T) {
 			answers[r.answer]++
 		}
 	}
-	if answers[rollout.GateYes] < 30 || answers[rollout.GateNo] == 0 || answers[rollout.GateUnanswered] == 0 || stopped == 0 || steps < 3 {
+	if answers[pace.GateYes] < 30 || answers[pace.GateNo] == 0 || answers[pace.GateUnanswered] == 0 || stopped == 0 || steps < 3 {
 		t.Errorf("answers %v, %d plans with a gate that stops, at most %d steps", answers, stopped, steps)
 	}
 }

@@ -92,6 +92,8 @@ func (d *driver) verify(files Files) {
 	switch {
 	case err == nil && has == turn.Content:
 		d.settle(turn.Inputs)
+	case err == nil && has == turn.OldHas && turn.overdue():
+		d.notReplaced(fmt.Errorf("its replacement was interrupted, and has not ended within %v of its turn", turn.Deadline))
 	case err == nil && has == turn.OldHas: // the engine replaces them now, or ends the turn
 	default:
 		why := "after an interruption its files are neither the old nor the new ones"

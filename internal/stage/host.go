@@ -65,6 +65,23 @@ func NewHosts(stateDir string, log hclog.Logger) *Hosts {
 // Changes implements watch.Stager.
 func (h *Hosts) Changes() <-chan struct{} { return h.changes.C() }
 
+// Overdue reports whether the unit's replacement belongs to a turn that was interrupted and
+// is over by its deadline: it goes back. Call it before Begin, for the stages of the
+// configuration.
+func (h *Hosts) Overdue(unit string, stages []config.Stage) bool {
+	for _, s := range stages {
+		d := h.driver(s.Name)
+		d.mu.Lock()
+		d.load()
+		turn := d.record.Turn
+		d.mu.Unlock()
+		if turn.Unit == unit && turn.overdue() {
+			return true
+		}
+	}
+	return false
+}
+
 // Begin notes with what files are replaced from now on, after interrupted
 // replacements were repaired and before the engine runs: a turn that was interrupted
 // is compared with the files.
@@ -194,13 +211,8 @@ func (d *driver) load() {
 		d.log.Error("this host lost what it knew of the stage", "error", err)
 	}
 	d.record, d.loaded = r, true
-	if r.Turn.State != cluster.StageSettling {
-		return
-	}
-	if r.Turn.Settling.Begun.IsZero() { // an earlier version of jorc wrote it
-		r.Turn.Settling.Begun = r.Turn.Since
-	}
-	if r.Turn.Settling = r.Turn.Settling.Resumed(); r.Turn.Settling != d.record.Turn.Settling {
+	before := r.Turn
+	if r.Turn = before.resumed(); r.Turn.Begun != before.Begun || r.Turn.Settling != before.Settling {
 		d.mustKeep(r)
 	}
 }
@@ -340,7 +352,7 @@ func (d *driver) intend(permit permit, files Files, s watch.Staged) error {
 	r.Turn = turnRecord{
 		ID: permit.turn.Value.ID, State: intended, Since: time.Now().UTC().Truncate(time.Second), Content: s.Content, Taken: d.changed,
 		Inputs: recordedInputs(s.Inputs), Unit: s.Unit, Files: old, OldInputs: r.Inputs,
-		Restore: s.Stage.OnUnhealthy != config.OnUnhealthyStop, MinHealthy: s.Stage.MinHealthy, Deadline: s.Stage.NodeDeadline, Services: s.Stage.Services,
+		Restore: s.Stage.OnUnhealthy != config.OnUnhealthyStop, MinHealthy: s.Stage.MinHealthy, Deadline: s.Stage.NodeDeadline, Begun: durable.StartStopwatch(), Services: s.Stage.Services,
 	}
 	if r.Turn.OldHas, err = r.Turn.onDisk(files.Compare); err != nil {
 		return fmt.Errorf("stage %q: %w", d.stage, err)

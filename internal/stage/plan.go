@@ -12,7 +12,6 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/pace"
-	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -42,9 +41,9 @@ type Turns struct {
 	Since  time.Time `json:"since,omitzero"` // of Active
 	// Step is the present step, where the stage has gates; Asks counts the runs that
 	// gates asked for.
-	Step       *Step               `json:"step,omitempty"`
-	PassedGate *rollout.PassedGate `json:"passed_gate,omitempty"` // the last one
-	Asks       int                 `json:"asks,omitempty"`
+	Step       *Step            `json:"step,omitempty"`
+	PassedGate *pace.PassedGate `json:"passed_gate,omitempty"` // the last one
+	Asks       int              `json:"asks,omitempty"`
 }
 
 // Turn is the permission for one host to take new content. It stands in Turns until
@@ -56,8 +55,11 @@ type Turn struct {
 	// be taken without it.
 	Session string    `json:"session"`
 	Since   time.Time `json:"since"`
-	// Until is when a freeze begins: the host refuses the turn from then on. Zero: none.
+	// Until is when a freeze begins or the window closes: the host refuses the turn from then on.
+	// Zero: that is not known.
 	Until time.Time `json:"until,omitzero"`
+	// DuringFreeze: the host may take it although it is frozen, see Exemption.
+	DuringFreeze bool `json:"during_freeze,omitempty"`
 	// Withdrawn: the host can no longer take it. The turn ends once the host's report,
 	// read after that, does not say that it took it.
 	Withdrawn bool `json:"withdrawn,omitempty"`
@@ -66,6 +68,8 @@ type Turn struct {
 // Stops is the document of what stopped a stage.
 type Stops struct {
 	Stops []Stop `json:"stops,omitempty"`
+	// Exempt is content that hosts take although a rule of the cluster forbids it, until none waits for it.
+	Exempt []Exemption `json:"exempt,omitempty"`
 }
 
 // Unresumed reports whether one of the stops still counts.
@@ -166,7 +170,7 @@ type State struct {
 	// Freezes are those of the cluster.
 	Freezes pace.Freezes
 	Hosts   []Host
-	Gate    *rollout.GateRun // what is known of the run that the gate asked for; nil: nothing
+	Gate    *pace.GateRun // what is known of the run that the gate asked for; nil: nothing
 	// Places is who is out of service for whatever reason, and what the budget of the
 	// cluster leaves; nil: there is no budget.
 	Places *pace.Account
@@ -188,7 +192,7 @@ type Planned struct {
 	// Denied are hosts that only the budget of the cluster keeps from an offer.
 	Denied   []string
 	Events   []Event
-	GateNext time.Time // when time alone changes the gate; zero: it does not
+	GateNext time.Time // when time alone changes the gate, or opens the window; zero: it does not
 }
 
 // answerWithin is how long an offer stays without an answer, and how long the host
@@ -203,14 +207,42 @@ type planner struct {
 	State
 	Planned
 	now    time.Time
-	policy rollout.Policy
+	policy pace.Policy
 	hosts  []*ranked // in the order in which a change reaches them
 	order  *order    // as of the present turns and stops; nil: not known
+	window window
+}
+
+// window is how the window of a stage is now.
+type window struct {
+	closed string    // why no host gets a turn; empty: it is open
+	change time.Time // when that changes; zero: never
+}
+
+// windowOf returns the window of a stage: what the windows of all its hosts have in common.
+func windowOf(hosts []Host, now time.Time) (w window) {
+	var lists [][]pace.Window
+	seen := map[string]bool{"": true}
+	for _, h := range hosts {
+		if text := h.Report.Policy.Window; !seen[text] {
+			seen[text] = true
+			if windows, err := pace.ParseWindows(text); err == nil { // a text that cannot be read does not stop other hosts
+				lists = append(lists, windows)
+			}
+		}
+	}
+	if len(lists) == 0 {
+		return w
+	}
+	if w.change = pace.EachChange(lists, now); !pace.EachOpen(lists, now) {
+		w.closed = pace.ClosedText(w.change)
+	}
+	return w
 }
 
 type ranked struct {
 	Host
-	key rollout.Key
+	key pace.Key
 }
 
 // Plan decides which hosts are offered a turn. It is a pure function; its
@@ -229,8 +261,8 @@ func Plan(turns Turns, stops Stops, s State, now time.Time) Planned {
 }
 
 func newPlanner(turns Turns, stops Stops, s State, now time.Time) *planner {
-	p := &planner{State: s, now: now.UTC().Truncate(time.Millisecond), policy: PolicyOf(s.Hosts)}
-	p.Turns, p.Stops = turns, Stops{Stops: slices.Clone(stops.Stops)}
+	p := &planner{State: s, now: now.UTC().Truncate(time.Millisecond), policy: PolicyOf(s.Hosts), window: windowOf(s.Hosts, now)}
+	p.Turns, p.Stops = turns, Stops{Stops: slices.Clone(stops.Stops), Exempt: slices.Clone(stops.Exempt)}
 	p.Turns.Open, p.Turns.Resting = map[string]Turn{}, map[string]time.Time{}
 	maps.Copy(p.Turns.Open, turns.Open)
 	if turns.Step != nil {
@@ -250,14 +282,14 @@ func newPlanner(turns Turns, stops Stops, s State, now time.Time) *planner {
 
 // PolicyOf returns the policy of a stage: where the configurations of hosts differ,
 // the most cautious value of each setting.
-func PolicyOf(hosts []Host) rollout.Policy {
-	var policy rollout.Policy
+func PolicyOf(hosts []Host) pace.Policy {
+	var policy pace.Policy
 	n := share(hosts)
 	for _, h := range hosts {
 		reported := h.Report.Policy
-		amount, err := rollout.ParseAmount(reported.MaxParallel)
+		amount, err := pace.ParseAmount(reported.MaxParallel)
 		if err != nil {
-			amount = rollout.Amount{N: 1}
+			amount = pace.Amount{N: 1}
 		}
 		if policy.MaxParallel.N == 0 || amount.Of(n) < policy.MaxParallel.Of(n) {
 			policy.MaxParallel = amount
@@ -271,9 +303,9 @@ func PolicyOf(hosts []Host) rollout.Policy {
 
 // addGates adds what a host reports of gates. Of several workflows the first one
 // counts.
-func addGates(policy *rollout.Policy, reported cluster.StagePolicy) {
-	longest := func(d *rollout.Duration, text string) {
-		var v rollout.Duration
+func addGates(policy *pace.Policy, reported cluster.StagePolicy) {
+	longest := func(d *pace.Duration, text string) {
+		var v pace.Duration
 		if text != "" && v.UnmarshalText([]byte(text)) == nil {
 			*d = max(*d, v)
 		}
@@ -294,7 +326,7 @@ func addGates(policy *rollout.Policy, reported cluster.StagePolicy) {
 
 // reportedPolicy is what a host reports of its configuration.
 func reportedPolicy(s config.Stage) cluster.StagePolicy {
-	p := cluster.StagePolicy{MaxParallel: s.MaxParallel, Canary: s.Canary, ZoneByZone: s.ZoneByZone, Gate: s.Gate, ApproveEach: s.ApproveEach}
+	p := cluster.StagePolicy{MaxParallel: s.MaxParallel, Canary: s.Canary, ZoneByZone: s.ZoneByZone, Gate: s.Gate, ApproveEach: s.ApproveEach, Window: s.Window}
 	if s.Bake > 0 {
 		p.Bake = s.Bake.String()
 	}
@@ -323,7 +355,7 @@ func (p *planner) endTurns() (ended map[string]bool) {
 			delete(p.Turns.Open, h.Node)
 			ended[h.Node] = taken
 			p.stepAnswered(h.Node, taken)
-		case turn.Session != p.Session || h.Report.Wants != turn.Content || p.now.Sub(turn.Since) >= answerWithin || p.Halted || h.aside() != "" || p.frozen(h.Host) != "" || !turn.Until.IsZero() && !p.now.Before(turn.Until):
+		case turn.Session != p.Session || h.Report.Wants != turn.Content || p.now.Sub(turn.Since) >= answerWithin || p.Halted || p.window.closed != "" || h.aside() != "" || p.frozen(h.Host) != "" || !turn.Until.IsZero() && !p.now.Before(turn.Until):
 			if p.now.Sub(turn.Since) >= answerWithin {
 				p.Turns.Resting[h.Node] = p.now.Add(answerWithin)
 			}
@@ -411,6 +443,12 @@ func (p *planner) forgetStops() {
 		}
 		return s.Resumed != nil || (r.State == cluster.StageRestored || r.State == "") && !p.wanted(s.Inputs)
 	})
+	p.Stops.Exempt = slices.DeleteFunc(p.Stops.Exempt, func(e Exemption) bool {
+		return !slices.ContainsFunc(p.hosts, func(h *ranked) bool { return h.Report.Wants != "" && e.of(h.Report) })
+	})
+	if len(p.Stops.Exempt) == 0 {
+		p.Stops.Exempt = nil
+	}
 }
 
 // setBack reports whether a change that failed no longer matters: the old files are back,
@@ -431,17 +469,26 @@ func turnNumber(id string) (n uint64) {
 // counts as out of service, whatever its checks say.
 func (p *planner) bad(h *ranked) bool { return p.Stops.bad(h.Node, h.Report) }
 
-// bad is planner.bad of a host that reports r.
+// bad is planner.bad of a host that reports r. A failure counts also before its stop is recorded.
 func (s Stops) bad(node string, r cluster.StageReport) bool {
-	return slices.ContainsFunc(s.Stops, func(s Stop) bool {
-		older := turnNumber(r.Turn) < turnNumber(s.Turn) // the report is, so it may have failed
-		return s.Node == node && s.Resumed == nil && (older || s.Turn == r.Turn && r.State == cluster.StageFailed)
-	})
+	recorded := false
+	for _, stop := range s.Stops {
+		if stop.Node != node {
+			continue
+		}
+		same := stop.Turn == r.Turn
+		recorded = recorded || same
+		older := turnNumber(r.Turn) < turnNumber(stop.Turn) // the report is, so it may have failed
+		if stop.Resumed == nil && (older || same && r.State == cluster.StageFailed) {
+			return true
+		}
+	}
+	return r.State == cluster.StageFailed && !recorded
 }
 
 // offer offers turns as long as there is room.
 func (p *planner) offer() {
-	if p.Halted || len(p.hosts) == 0 {
+	if p.Halted || p.window.closed != "" || len(p.hosts) == 0 {
 		return
 	}
 	allowed := max(1, p.policy.MaxParallel.Of(share(p.Hosts)))
@@ -469,18 +516,23 @@ func (p *planner) offer() {
 		if p.admitted(h) != "" || p.stepHolds(h) != "" {
 			continue
 		}
-		if _, admitted := places.Admit(h.Node); !admitted {
+		if _, admitted := p.left(places, h).Admit(h.Node); !admitted {
 			p.Denied = append(p.Denied, h.Node)
 			continue
 		}
 		places.Take(h.Node)
 		p.enterStep(h, allowed)
 		p.Turns.Seq++
-		p.Turns.Open[h.Node] = Turn{
+		turn := Turn{
 			ID: fmt.Sprintf("%d.%.8s", p.Turns.Seq, p.Session), Content: h.Report.Wants, Session: p.Session, Since: p.now,
-			Until: p.Freezes.Begins(h.Roles, p.now),
+			Until: p.window.change, DuringFreeze: p.Stops.exceptions(h.Report).DuringFreeze != "",
 		}
-		p.Offers, p.order = append(p.Offers, h.Node), nil
+		if !turn.DuringFreeze {
+			turn.Until = pace.Earliest(turn.Until, p.Freezes.Begins(h.Roles, p.now))
+		}
+		p.Turns.Open[h.Node] = turn
+		p.Offers = append(p.Offers, h.Node)
+		p.begins(h)
 		if open++; !itself {
 			out++
 		}
@@ -490,6 +542,14 @@ func (p *planner) offer() {
 		h := p.host(p.Offers[0])
 		p.event(StageBegan, "", "%s is the first to take a change (%s)", h.Node, inputsText(h.Report.Changed))
 	}
+}
+
+// left is what the budget leaves for a host.
+func (p *planner) left(places *pace.Account, h *ranked) *pace.Account {
+	if p.Stops.exceptions(h.Report).OverBudget != "" {
+		return places.Over()
+	}
+	return places
 }
 
 // strangers is how many open turns are of hosts that no longer report the stage.
@@ -512,7 +572,14 @@ func (p *planner) host(node string) *ranked {
 }
 
 // Barred returns why a host alone cannot be offered a turn; empty: it can.
-func (p *planner) Barred(h Host) string {
+func (p *planner) Barred(h Host) string { return p.barred(h, p.frozen(h)) }
+
+// awaited reports whether a host alone can be offered a turn, now or when its freeze ends: others do
+// not pass it by.
+func (p *planner) awaited(h Host) bool { return p.barred(h, "") == "" }
+
+// barred is Barred of a host in a freeze; empty: it is in none.
+func (p *planner) barred(h Host, freeze string) string {
 	until, resting := p.Turns.Resting[h.Node]
 	stop, stopped := p.Stops.Blocking(h.Node, h.Report.Wants, h.Report.Changed)
 	_, has := p.Turns.Open[h.Node]
@@ -525,8 +592,8 @@ func (p *planner) Barred(h Host) string {
 		return h.aside()
 	case !h.Up:
 		return "its host or its agent is down"
-	case p.frozen(h) != "":
-		return p.frozen(h)
+	case freeze != "":
+		return freeze
 	case stopped:
 		return "the change is stopped: it failed " + stop.Place()
 	case resting:
@@ -537,7 +604,7 @@ func (p *planner) Barred(h Host) string {
 
 // frozen returns the freeze that keeps the host from a turn, in words; empty: none.
 func (p *planner) frozen(h Host) string {
-	if frozen, is := p.Freezes.At(h.Roles, p.now); is {
+	if frozen, is := p.Freezes.At(h.Roles, p.now); is && p.Stops.exceptions(h.Report).DuringFreeze == "" {
 		return frozen.String()
 	}
 	return ""
@@ -552,7 +619,7 @@ type order struct {
 // zoneOrder is what the hosts of a zone do.
 type zoneOrder struct {
 	busy   bool                  // a host has its turn
-	wants  bool                  // a host may be offered one
+	wants  bool                  // a host may be offered one, now or when its freeze ends
 	more   bool                  // such a host wants more inputs than it reports
 	inputs map[string]bool       // digests of the inputs that such hosts want
 	free   bool                  // a host is neither held, drained nor down
@@ -593,43 +660,67 @@ func (p *planner) newOrder() *order {
 		switch {
 		case has:
 			z.busy = true
-		case p.policy.ZoneByZone && r.Wants != "" && p.Barred(h.Host) == "":
+		case p.policy.ZoneByZone && r.Wants != "" && p.awaited(h.Host):
 			z.wants, z.more = true, z.more || r.Changed.More > 0
 			for _, i := range r.Changed.List {
 				z.inputs[i.Digest] = true
 			}
 		}
-		digests := map[string]bool{} // proven?
-		if r.State == cluster.StageDone {
-			for _, i := range r.Taken.List {
-				digests[i.Digest] = true
-			}
-		}
-		if has {
-			tries := r.Changed
-			if r.Open() {
-				tries = r.Taken
-			}
-			for _, i := range tries.List {
-				digests[i.Digest] = false
-			}
-		}
-		for digest, proven := range digests {
-			s := o.spread[digest]
-			if s == nil {
-				s = new(spread)
-				o.spread[digest] = s
-			}
-			if s.tried++; proven {
-				s.proven++
-			}
-		}
+		o.count(tried(h.Report, has), 1)
 	}
 	return o
 }
 
+// begins notes that the host was offered a turn: the order is then as newOrder makes it.
+func (p *planner) begins(h *ranked) {
+	if p.policy.ZoneByZone || p.order == nil {
+		p.order = nil // whether a zone has hosts that want something is a matter of all of them
+		return
+	}
+	p.order.count(tried(h.Report, false), -1)
+	p.order.count(tried(h.Report, true), 1)
+}
+
+// tried returns the inputs, by digest, that a host with such a report has or tries, and whether the checks passed with
+// them; has: it has a turn.
+func tried(r cluster.StageReport, has bool) map[string]bool {
+	digests := map[string]bool{}
+	if r.State == cluster.StageDone {
+		for _, i := range r.Taken.List {
+			digests[i.Digest] = true
+		}
+	}
+	if has {
+		tries := r.Changed
+		if r.Open() {
+			tries = r.Taken
+		}
+		for _, i := range tries.List {
+			digests[i.Digest] = false
+		}
+	}
+	return digests
+}
+
+// count adds a host's inputs, of tried, to those of all hosts (n is 1), or takes them out (-1).
+func (o *order) count(digests map[string]bool, n int) {
+	for digest, proven := range digests {
+		s := o.spread[digest]
+		if s == nil {
+			s = new(spread)
+			o.spread[digest] = s
+		}
+		if s.tried += n; proven {
+			s.proven += n
+		}
+	}
+}
+
 // admitted returns why the order keeps the host back; empty: its turn may come.
 func (p *planner) admitted(h *ranked) string {
+	if !p.policy.ZoneByZone && p.policy.Canary == 0 {
+		return ""
+	}
 	if p.order == nil {
 		p.order = p.newOrder()
 	}
@@ -666,10 +757,13 @@ func (p *planner) finish() {
 	busy := len(p.Turns.Open) > 0 || p.stepPending() || slices.ContainsFunc(p.hosts, func(h *ranked) bool { return h.Report.Wants != "" || p.bad(h) })
 	if p.Turns.Active && !busy && len(p.hosts) > 0 {
 		p.Turns.Active, p.Turns.Since, p.Turns.Step = false, p.now.Truncate(time.Second), nil
-		p.event(StageDone, "", "all %d hosts have what their data says", len(p.hosts))
+		p.event(StageDone, "", "every host has what its data says")
 	}
 	if step := p.Turns.Step; step != nil && step.Gate != nil {
 		p.GateNext = p.policy.GateNext(*step.Gate)
+	}
+	if p.window.closed != "" && slices.ContainsFunc(p.hosts, func(h *ranked) bool { return h.Report.Wants != "" }) {
+		p.GateNext = pace.Earliest(p.GateNext, p.window.change)
 	}
 	if len(p.Turns.Resting) == 0 {
 		p.Turns.Resting = nil

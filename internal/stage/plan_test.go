@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/recorded"
-	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/stage"
 )
 
@@ -398,7 +398,7 @@ func TestManyInputsKeepNoStop(t *testing.T) {
 	first := cluster.StageReport{Policy: policy, Rendered: true, Turn: "1.s", State: cluster.StageDone, Taken: cluster.StageInputs{List: limit("older").List, More: 3}}
 	canary := cluster.StageReport{Policy: policy, Rendered: true, Turn: "2.s", State: cluster.StageDone, Content: "bad", Taken: bad, Wants: "good", Changed: good}
 	turns := stage.Turns{Seq: 2, Active: true, Step: &stage.Step{
-		Number: 1, Kind: stage.StepTurn, Size: 1, Hosts: map[string]bool{"n1": true}, Inputs: bad, Gate: &rollout.GateProgress{Failed: true},
+		Number: 1, Kind: stage.StepTurn, Size: 1, Hosts: map[string]bool{"n1": true}, Inputs: bad, Gate: &pace.GateProgress{Failed: true},
 	}}
 	stops := stage.Stops{Stops: []stage.Stop{{Step: "turn 1", Inputs: bad}}}
 	hosts := []stage.Host{{Node: "n1", Up: true, Report: canary}, {Node: "n2", Up: true, Report: first}}
@@ -410,6 +410,33 @@ func TestManyInputsKeepNoStop(t *testing.T) {
 	hosts[0].Report.State, hosts[0].Report.Wants, hosts[0].Report.Changed = cluster.StageRestored, "", cluster.StageInputs{}
 	if p := stage.Plan(turns, stops, stage.State{Stage: "edge", Session: "s", Hosts: hosts}, now); p.Stops.Unresumed() || p.Turns.Step != nil || p.Turns.Active {
 		t.Errorf("after a host failed: got %+v", p)
+	}
+}
+
+// TestFailedBeforeItsStop: a host on which a change failed is out of service from its report on, not only
+// once the stop is recorded, until an operator approves the change.
+func TestFailedBeforeItsStop(t *testing.T) {
+	t.Parallel()
+	report := cluster.StageReport{Turn: "2.s", State: cluster.StageFailed, Taken: limit("bad")}
+	stop := stage.Stop{Node: "n1", Turn: "2.s", Inputs: limit("bad")}
+	resumed := stop
+	resumed.Resumed = &cluster.Hold{By: "ann"}
+	older := stop
+	older.Turn, older.Resumed = "1.s", resumed.Resumed
+	for _, test := range []struct {
+		name  string
+		stops []stage.Stop
+		want  bool
+	}{
+		{"not recorded", nil, true},
+		{"recorded", []stage.Stop{stop}, true},
+		{"an older one was approved", []stage.Stop{older}, true},
+		{"approved", []stage.Stop{resumed}, false},
+	} {
+		d := stage.Documents{Stage: "edge", Stops: stage.Stops{Stops: test.stops}}
+		if why, out := d.Holds("n1", report); out != test.want || why.Failed != test.want {
+			t.Errorf("%s: it is out of service: %t (%+v), want %t", test.name, out, why, test.want)
+		}
 	}
 }
 

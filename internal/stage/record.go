@@ -49,8 +49,10 @@ type turnRecord struct {
 	Restore    bool          `json:"restore,omitempty"` // on_unhealthy = "restore"
 	MinHealthy time.Duration `json:"min_healthy,omitempty"`
 	Deadline   time.Duration `json:"deadline,omitempty"`
-	// Settling began when the new files were in place: the deadline counts from there,
-	// whatever becomes of the process.
+	// Begun began with the turn, and Settling when the new files were in place. The deadline
+	// counts from there, whatever becomes of the process: from Settling, or from Begun while
+	// an interruption keeps the files from being in place.
+	Begun    durable.Stopwatch `json:"begun,omitzero"`
 	Settling durable.Stopwatch `json:"settling,omitzero"`
 	Services []string          `json:"services,omitempty"`
 }
@@ -61,6 +63,29 @@ const intended = "intended"
 // open reports whether the host is at work on the turn.
 func (t turnRecord) open() bool {
 	return t.State == cluster.StageChanging || t.State == cluster.StageSettling || t.State == cluster.StageRestoring
+}
+
+// overdue reports whether the replacement was interrupted and has not ended by the
+// deadline. It is for a turn that an earlier process left: one at work ends it itself.
+func (t turnRecord) overdue() bool {
+	return t.State == cluster.StageChanging && t.Begun.Elapsed() >= t.Deadline
+}
+
+// resumed returns the turn with the stopwatches that this boot continues.
+func (t turnRecord) resumed() turnRecord {
+	resume := func(s durable.Stopwatch) durable.Stopwatch {
+		if s.Begun.IsZero() { // an earlier version of jorc wrote the record
+			s.Begun = t.Since
+		}
+		return s.Resumed()
+	}
+	switch t.State {
+	case cluster.StageChanging:
+		t.Begun = resume(t.Begun)
+	case cluster.StageSettling:
+		t.Settling = resume(t.Settling)
+	}
+	return t
 }
 
 // oldFile is a file as it was before the turn. Its content is a file beside the record.

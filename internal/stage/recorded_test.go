@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/recorded"
-	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/stage"
 )
 
@@ -29,10 +29,10 @@ func (r recordedHost) host() stage.Host {
 
 // recordedState is what a plan is made of beside hosts and documents.
 type recordedState struct {
-	Now     time.Time        `json:"now"`
-	Session string           `json:"session"`
-	Halted  bool             `json:"halted,omitempty"`
-	Gate    *rollout.GateRun `json:"gate,omitempty"`
+	Now     time.Time     `json:"now"`
+	Session string        `json:"session"`
+	Halted  bool          `json:"halted,omitempty"`
+	Gate    *pace.GateRun `json:"gate,omitempty"`
 }
 
 // record offers a plan to the recorder.

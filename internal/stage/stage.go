@@ -127,7 +127,8 @@ func (s *Stages) Resume(ctx context.Context, stage, node string, by cluster.Hold
 		if err != nil {
 			return err
 		}
-		next := Stops{Stops: slices.Clone(old.Value.Stops)}
+		next := old.Value
+		next.Stops = slices.Clone(next.Stops)
 		resumed = nil
 		for i := range next.Stops {
 			if stop := &next.Stops[i]; stop.Resumed == nil && (node == "" || stop.Node == node) {
@@ -222,10 +223,10 @@ func (p permit) refuses(content string, changed cluster.StageInputs) string {
 		return "the cluster is paused " + c.Paused.String()
 	case c.ObserveOnly != nil:
 		return "the cluster is only observed " + c.ObserveOnly.String()
-	case isFrozen:
+	case isFrozen && !turn.DuringFreeze:
 		return frozen.String()
 	case !turn.Until.IsZero() && !now.Before(turn.Until):
-		return "a freeze began at " + turn.Until.UTC().Format(time.RFC3339)
+		return "a freeze began, or the window closed, at " + turn.Until.UTC().Format(time.RFC3339)
 	case !p.turn.Exists, turn.Session == "", turn.Withdrawn, turn.Content != content, turn.ID == "", turn.ID == p.report.Stages[p.stage].Turn:
 		return "waits for its turn"
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -26,8 +27,8 @@ func HostsOf(s *cluster.State) map[string][]Host {
 func hostOf(s *cluster.State, h *cluster.Host, report cluster.StageReport) Host {
 	one := Host{
 		Node: h.Node, Zone: h.Record.Zone, Roles: s.Roles(h), Up: h.Condition.Agent == cluster.AgentUp,
-		Out: h.Condition.OutOfService(false) != cluster.InService, Hold: h.Report.HeldByFile(), Report: report,
-		Critical: h.Condition.OutOfService(false) == cluster.OutCritical, Drained: h.Condition.Drained(),
+		Out: h.Condition.OutOfService(false) != pace.InService, Hold: h.Report.HeldByFile(), Report: report,
+		Critical: h.Condition.OutOfService(false) == pace.OutCritical, Drained: h.Condition.Drained(),
 	}
 	if hold, held := s.Control.Held(h.Node, s.Roles(h)); held {
 		one.Hold = text.Line(hold.String(), maxHold)

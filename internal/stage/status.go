@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
-	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -32,25 +32,28 @@ type Status struct {
 	ZoneByZone  bool      `json:"zone_by_zone"`
 	Gates       string    `json:"gates,omitempty"` // what comes between two steps, as the flags of 'jorc update trigger' set it
 	ApproveEach bool      `json:"approve_each"`
+	Windows     []string  `json:"windows,omitempty"` // of hosts: all must be open
 	Counts      Counts    `json:"counts"`
 	// Step is the present step, where the stage has gates; PassedGate is the last gate
 	// that the stage passed.
-	Step       *StepStatus         `json:"step,omitempty"`
-	PassedGate *rollout.PassedGate `json:"passed_gate,omitempty"`
+	Step       *StepStatus      `json:"step,omitempty"`
+	PassedGate *pace.PassedGate `json:"passed_gate,omitempty"`
 	// Orchestrated: an agent holds the orchestrator's lock. Without it no host gets a turn.
-	Orchestrated bool         `json:"orchestrated"`
-	Stops        []Stop       `json:"stops"`
-	Hosts        []HostStatus `json:"hosts"` // in the order in which a change reaches them
+	Orchestrated bool   `json:"orchestrated"`
+	Stops        []Stop `json:"stops"`
+	// Exempt is what hosts take although a rule of the cluster forbids it, and why.
+	Exempt []Exemption  `json:"exempt,omitempty"`
+	Hosts  []HostStatus `json:"hosts"` // in the order in which a change reaches them
 }
 
 // StepStatus is one step for people.
 type StepStatus struct {
-	Number   int                   `json:"number"`
-	Text     string                `json:"text"` // the canary, zone "a" or turn 2
-	Hosts    []string              `json:"hosts"`
-	Gate     *rollout.GateProgress `json:"gate,omitempty"` // once the step is done
-	Approved *cluster.Hold         `json:"approved,omitempty"`
-	Waits    []string              `json:"waits"` // what the next step waits for
+	Number   int                `json:"number"`
+	Text     string             `json:"text"` // the canary, zone "a" or turn 2
+	Hosts    []string           `json:"hosts"`
+	Gate     *pace.GateProgress `json:"gate,omitempty"` // once the step is done
+	Approved *cluster.Hold      `json:"approved,omitempty"`
+	Waits    []string           `json:"waits"` // what the next step waits for
 }
 
 // Counts are the hosts of a stage by what is expected of them.
@@ -126,7 +129,12 @@ func Describe(d Documents, s State, orchestrated bool, now time.Time) Status {
 			st.State = StateChanging
 		}
 	}
-	st.Stops = append(st.Stops, d.Stops.Stops...)
+	for _, h := range p.hosts {
+		if text := h.Report.Policy.Window; text != "" && !slices.Contains(st.Windows, text) {
+			st.Windows = append(st.Windows, text)
+		}
+	}
+	st.Stops, st.Exempt = append(st.Stops, d.Stops.Stops...), d.Stops.Exempt
 	if d.Stops.Unresumed() {
 		st.State = StateStopped
 	}
@@ -145,6 +153,8 @@ func (p *planner) waitsFor(h *ranked, orchestrated bool, busy string) string {
 		return "its turn was withdrawn"
 	case p.Halted:
 		return "the cluster is paused or only observed"
+	case p.window.closed != "":
+		return p.window.closed
 	}
 	if why := p.Barred(h.Host); why != "" {
 		return why
@@ -152,7 +162,7 @@ func (p *planner) waitsFor(h *ranked, orchestrated bool, busy string) string {
 	if why := cmp.Or(p.admitted(h), p.stepHolds(h)); why != "" {
 		return why
 	}
-	if limit, ok := p.Places.Admit(h.Node); !ok {
+	if limit, ok := p.left(p.Places, h).Admit(h.Node); !ok {
 		return p.Places.Explain(limit)
 	}
 	if busy == "" {
@@ -175,9 +185,13 @@ func (p *planner) busy() string {
 	return text.Line(fmt.Sprintf("for %s: at work or out of service", strings.Join(nodes, ", ")), 200)
 }
 
-// Show reads one stage of c, or all of them if name is empty. It returns ErrNone for
-// one that no host reports.
-func Show(ctx context.Context, c *cluster.Cluster, name string, now time.Time) ([]Status, error) {
+// Count counts who is out of service in a state of a cluster; nil without a budget.
+type Count func(ctx context.Context, c *cluster.Cluster, s *cluster.State) (*pace.Account, error)
+
+// Show reads one stage of c, or all of them if name is empty. A nil count does not know what
+// the budget of the cluster leaves. It returns ErrNone for one that no host reports, or the
+// error of count.
+func Show(ctx context.Context, c *cluster.Cluster, name string, count Count, now time.Time) ([]Status, error) {
 	state, err := c.Load(ctx, cluster.NeedState)
 	if err != nil {
 		return nil, err
@@ -194,6 +208,12 @@ func Show(ctx context.Context, c *cluster.Cluster, name string, now time.Time) (
 		}
 		names = []string{name}
 	}
+	var places *pace.Account
+	if count != nil {
+		if places, err = count(ctx, c, &state); err != nil {
+			return nil, err
+		}
+	}
 	all := []Status{}
 	for _, name := range names {
 		d, err := New(c.Store()).Load(ctx, name)
@@ -201,7 +221,7 @@ func Show(ctx context.Context, c *cluster.Cluster, name string, now time.Time) (
 			return nil, err
 		}
 		halted := state.Control.Paused != nil || state.Control.ObserveOnly != nil
-		all = append(all, Describe(d, State{Stage: name, Halted: halted, Freezes: state.Control.Freezes, Hosts: hosts[name]}, orchestrated, now))
+		all = append(all, Describe(d, State{Stage: name, Halted: halted, Freezes: state.Control.Freezes, Hosts: hosts[name], Places: places}, orchestrated, now))
 	}
 	return all, nil
 }

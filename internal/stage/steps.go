@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
-	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -33,8 +33,8 @@ type Step struct {
 	Inputs cluster.StageInputs `json:"inputs,omitzero"` // what changes on them; more than a report lists
 	// Gate is its gate, once nothing more is expected of its hosts; Rules is the policy
 	// of the gate.
-	Gate  *rollout.GateProgress `json:"gate,omitempty"`
-	Rules string                `json:"rules,omitempty"`
+	Gate  *pace.GateProgress `json:"gate,omitempty"`
+	Rules string             `json:"rules,omitempty"`
 	// Approved: an operator consents to the next step.
 	Approved *cluster.Hold `json:"approved,omitempty"`
 }
@@ -88,7 +88,7 @@ func (s Step) stoppedBy(stop Stop) bool {
 }
 
 // passed reports whether the next step may begin.
-func (s Step) passed(policy rollout.Policy) bool {
+func (s Step) passed(policy pace.Policy) bool {
 	return s.Gate != nil && s.Gate.Passed && (!policy.ApproveEach || s.Approved != nil)
 }
 
@@ -112,7 +112,7 @@ func (p *planner) steps() (stopped int) {
 		return 0
 	}
 	if again := step.Gate != nil && step.Gate.Failed && !p.gateStopped(); step.Gate == nil || again || step.Rules != p.policy.GatesString() {
-		g := rollout.NewGate(p.now)
+		g := pace.NewGate(p.now)
 		if step.Gate != nil {
 			step.Approved = nil
 		}
@@ -144,7 +144,7 @@ func (p *planner) moveGate(step *Step) (stopped int) {
 			return 0
 		}
 	}
-	id := rollout.GateRunID("stage."+p.Stage, step.Began, step.Number, p.Turns.Asks+1)
+	id := pace.GateRunID("stage."+p.Stage, step.Began, step.Number, p.Turns.Asks+1)
 	g = p.policy.Sampled(g, p.Gate, id, p.Halted, p.now)
 	switch {
 	case g.Run == id:
@@ -266,7 +266,7 @@ func (p *planner) stepDone() bool {
 		return false
 	}
 	return !slices.ContainsFunc(p.hosts, func(h *ranked) bool {
-		return p.Barred(h.Host) == "" && p.admitted(h) == "" && (step.Hosts[h.Node] || step.admits(h))
+		return p.awaited(h.Host) && p.admitted(h) == "" && (step.Hosts[h.Node] || step.admits(h))
 	})
 }
 
@@ -347,7 +347,7 @@ func (p *planner) enterStep(h *ranked, allowed int) {
 // leaveStep ends the present step, whose gate is passed.
 func (p *planner) leaveStep() {
 	step := p.Turns.Step
-	passed := &rollout.PassedGate{Step: step.String(), At: p.now.Truncate(time.Second), Answer: step.Gate.Answer}
+	passed := &pace.PassedGate{Step: step.String(), At: p.now.Truncate(time.Second), Answer: step.Gate.Answer}
 	if step.Approved != nil {
 		passed.By = step.Approved.By
 	}

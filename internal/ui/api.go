@@ -148,6 +148,13 @@ func (s *Server) api(ctx context.Context) http.Handler {
 	})
 	view(one+"/leaders", func(s *Snapshot, _ query) (any, error) { return s.Leaders(), nil })
 	view(one+"/profile", func(s *Snapshot, q query) (any, error) { return s.Profile(q.values), nil })
+	get(one+"/profile/history", func(r *http.Request, f *Fleet) (any, error) {
+		q, err := parseQuery(r)
+		if err != nil {
+			return nil, err
+		}
+		return f.ProfileHistory(r.Context(), q.values, q.page)
+	})
 	mux.HandleFunc("GET "+one+"/stream", s.streams(ctx))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.reply(w, http.StatusNotFound, apiError{"there is no such path: the API begins at " + apiRoot})

@@ -24,6 +24,8 @@ type Attention struct {
 	Problems []Problem `json:"problems"`
 	// Count is how many there are; Problems lists at most 20 of one kind.
 	Count int `json:"count"`
+	// Advice is what is recommended although nothing is wrong.
+	Advice []cluster.Advice `json:"advice"`
 }
 
 // Severities of problems.
@@ -34,9 +36,9 @@ const (
 
 // Problem is one thing that needs attention.
 type Problem struct {
-	// Kind is paused, observe_only, held, hold_file, damaged, partial, no_cluster, no_orchestrator, orchestrator_failing,
+	// Kind is paused, observe_only, held, hold_file, damaged, partial, no_cluster, no_orchestrator, orchestrator_failing, budget,
 	// rollout_paused, promotion, rollout_failed, failed, down, agent_down, suspect, critical,
-	// maintenance, template_failed, template_stale, template_waiting, stage_stopped, run_failed, run_approval, run_waiting, slow, stuck, vacancy or
+	// maintenance, template_failed, template_stale, template_waiting, expiry, stage_stopped, run_failed, run_approval, run_waiting, slow, stuck, vacancy or
 	// filter.
 	Kind     string    `json:"kind"`
 	Severity string    `json:"severity"` // critical, warning
@@ -58,7 +60,11 @@ type attention struct {
 // Attention returns what needs attention.
 func (s *Snapshot) Attention() Attention {
 	all := s.allProblems()
-	return Attention{About: s.about("cluster", "attention"), Problems: append([]Problem{}, bounded(all)...), Count: len(all)}
+	a := Attention{About: s.about("cluster", "attention"), Problems: append([]Problem{}, bounded(all)...), Count: len(all), Advice: []cluster.Advice{}}
+	if _, damaged := s.State.Damaged[cluster.KeyControl]; !damaged && s.hidden == nil {
+		a.Advice = append(a.Advice, s.State.Control.Advice(len(s.derived.members()))...)
+	}
+	return a
 }
 
 // findProblems gathers all problems.
@@ -68,10 +74,12 @@ func (s *Snapshot) findProblems() []Problem {
 	a.documents()
 	a.existence()
 	a.orchestration()
+	a.budget()
 	a.rollout()
 	a.states()
 	a.hosts()
 	a.templates()
+	a.expiry()
 	a.stages()
 	a.runs()
 	a.waits()
@@ -102,7 +110,7 @@ func (a *attention) control() {
 	c := a.s.State.Control
 	hold := func(kind, title string, h *cluster.Hold, hosts []string, command ...string) {
 		if h != nil && !h.Off {
-			a.add(Problem{Kind: kind, Severity: Warning, Title: title, Cause: h.String(), Since: h.Since, Command: a.s.command(command...)}, hosts...)
+			a.add(Problem{Kind: kind, Severity: Warning, Title: title, Cause: h.TextAt(a.s.Now), Since: h.Since, Command: a.s.command(command...)}, hosts...)
 		}
 	}
 	hold("paused", "the cluster is paused", c.Paused, nil, "cluster", "resume")
@@ -181,6 +189,15 @@ func (a *attention) orchestration() {
 				Command: a.s.command("cluster", "report"),
 			})
 		}
+	}
+}
+
+// budget is whether failed hosts use up the budget, so that nothing that disturbs begins.
+func (a *attention) budget() {
+	for _, f := range a.s.Members.Places.Failures() {
+		a.add(Problem{
+			Kind: "budget", Severity: Critical, Title: "failed hosts use up the budget", Cause: f.Cause, Since: f.Since, Command: a.s.command("cluster", "budget"),
+		}, f.Nodes...)
 	}
 }
 
@@ -331,6 +348,34 @@ func (a *attention) templates() {
 			}
 			a.add(p, node)
 		}
+	}
+}
+
+// expiry is what ends soon, has ended or cannot be read: a problem for each, with all hosts that
+// have the same.
+func (a *attention) expiry() {
+	hosts := map[cluster.Expiring][]string{}
+	for _, node := range a.s.State.Nodes() {
+		for _, e := range a.s.State.Hosts[node].Report.EndsSoon() {
+			hosts[e] = append(hosts[e], node)
+		}
+	}
+	for _, e := range slices.SortedFunc(maps.Keys(hosts), func(a, b cluster.Expiring) int {
+		return cmp.Or(a.Until.Compare(b.Until), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+	}) {
+		p := Problem{Kind: "expiry", Severity: Critical, Title: e.Kind + " " + e.Name + " cannot be read"}
+		p.Cause = "its end is not known: correct the setting or the file"
+		switch at := e.Until.Format(time.RFC3339); {
+		case e.Until.IsZero():
+		case !a.s.Now.Before(e.Until):
+			p.Title, p.Cause, p.Since = e.Kind+" "+e.Name+" has ended", "it was valid until "+at+": replace it", e.Until
+		default:
+			p.Severity, p.Title, p.Cause = Warning, e.Kind+" "+e.Name+" ends soon", "it is valid until "+at+": replace it"
+		}
+		if named := hosts[e]; len(named) == 1 {
+			p.Title = named[0] + ": " + p.Title
+		}
+		a.add(p, hosts[e]...)
 	}
 }
 

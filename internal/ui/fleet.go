@@ -197,6 +197,7 @@ type feed struct {
 	reading sync.Mutex // held while details are read
 	details map[string]runDetail
 	audit   auditRead
+	profile historyRead
 
 	seeing sync.Mutex // held while it is found out what viewers may see
 	made   made
@@ -466,12 +467,18 @@ func (f *feed) refresh(ctx context.Context, w *cluster.Watcher) error {
 		}
 	}
 	if state.Control.Budget != nil {
-		s.Members.Places = change.Count(&state, s.Members, change.Documents{Stages: p.documents(), Runs: f.runs}, nil, s.Now)
+		s.Members.Places = change.Count(&state, s.Members, change.Documents{Stages: p.documents(), Runs: f.runs}, p.holder.Node, s.life, s.Now)
 	}
 	s.derived.stages = sync.OnceValue(s.stageStates)
 	s.problems = len(s.allProblems())
 	f.publish(s)
 	return nil
+}
+
+// life is since when orchestrators have seen a host as it is.
+func (s *Snapshot) life(node string) (liveness, health time.Time) {
+	t := s.Times[node]
+	return t.LifeSince, t.HealthSince
 }
 
 // readParts reads the parts whose keys have changed, and the stages that hosts have begun to

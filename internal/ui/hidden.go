@@ -103,7 +103,7 @@ func (r stageRead) without(h *hidden) stageRead {
 	if h.names.in(turns.PassedGate) {
 		turns.PassedGate = nil
 	}
-	stops.Stops = kept(stops.Stops, h.names, nil)
+	stops.Stops, stops.Exempt = kept(stops.Stops, h.names, nil), kept(stops.Exempt, h.names, nil)
 	return r
 }
 
@@ -116,7 +116,7 @@ func documentWithout(d rollout.Document, members rollout.State, now time.Time, n
 		d.Stopped = &stop
 	}
 	if n.in(d.RollbackOf) {
-		d.RollbackOf = &rollout.Rollback{Version: d.RollbackOf.Version, Reason: unshown}
+		d.RollbackOf = &rollout.Rollback{Version: d.RollbackOf.Version, Reason: unshown, WithGates: d.RollbackOf.WithGates}
 	}
 	if n.in(d.Gate) {
 		d.Gate = nil
@@ -127,8 +127,10 @@ func documentWithout(d rollout.Document, members rollout.State, now time.Time, n
 	if n.in(d.Approval) {
 		d.Approval = nil
 	}
-	if n.in(d.Reason) {
-		d.Reason = unshown
+	for _, text := range []*string{&d.Reason, &d.DuringFreeze, &d.OverBudget} {
+		if n.in(*text) {
+			*text = unshown
+		}
 	}
 	d.Counts = rollout.Describe(d, members, now).Now
 	return d

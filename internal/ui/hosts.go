@@ -184,7 +184,7 @@ func (s *Snapshot) row(m *cluster.Member, columns []cluster.Column) HostRow {
 		Fields: map[string]any{}, Texts: map[string]string{},
 	}
 	if h, held := s.State.Control.Held(m.Node, m.Roles); held {
-		r.Held = h.String()
+		r.Held = h.TextAt(s.Now)
 	} else {
 		r.Held = s.State.Hosts[m.Node].Report.HeldByFile()
 	}
@@ -224,6 +224,8 @@ type Host struct {
 	// host reports; MoreTemplates is how many others do.
 	Templates     []cluster.TemplateProblem `json:"templates"`
 	MoreTemplates int                       `json:"more_templates"`
+	// Expiring are the certificates and tokens that end soon, have ended or cannot be read.
+	Expiring []cluster.Expiring `json:"expiring"`
 	// Jobs are those of runs, the newest first.
 	Jobs []HostJob `json:"jobs"`
 	// Slots are the slots that it holds or waits for, in words.
@@ -276,6 +278,7 @@ func (s *Snapshot) Host(node string) (Host, error) {
 		Jobs:     []HostJob{}, Slots: append([]string{}, slots.ClaimsOf(s.Groups, node)...), Events: []orchestrator.Event{}, Damaged: []string{},
 	}
 	h.Templates, h.MoreTemplates = known.Report.TemplateProblems()
+	h.Expiring = known.Report.EndsSoon()
 	m := s.State.MemberOf(node)
 	if s.sealed {
 		m.Params, m.Meta = nil, nil

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -40,7 +41,7 @@ type Rollout struct {
 	// Remedies are the commands that let it continue.
 	Remedies []string `json:"remedies"`
 	// Steps are the steps to come if no host fails, as --dry-run prints them.
-	Steps []rollout.Decision `json:"steps"`
+	Steps []pace.Decision `json:"steps"`
 	// History are the rollouts that ended before, the newest first.
 	History []FinishedRollout `json:"history"`
 }
@@ -57,16 +58,16 @@ type RolloutHost struct {
 
 // FinishedRollout is a rollout that ended.
 type FinishedRollout struct {
-	ID       string         `json:"id"`
-	Version  string         `json:"version"`
-	Previous string         `json:"previous"`
-	State    string         `json:"state"` // done, aborted, superseded, rolled back
-	By       string         `json:"by"`
-	Reason   string         `json:"reason"` // of the trigger
-	Why      string         `json:"why"`    // it ended so
-	Started  time.Time      `json:"started,omitzero"`
-	Ended    time.Time      `json:"ended,omitzero"`
-	Counts   rollout.Counts `json:"counts"`
+	ID       string      `json:"id"`
+	Version  string      `json:"version"`
+	Previous string      `json:"previous"`
+	State    string      `json:"state"` // done, aborted, superseded, rolled back
+	By       string      `json:"by"`
+	Reason   string      `json:"reason"` // of the trigger
+	Why      string      `json:"why"`    // it ended so
+	Started  time.Time   `json:"started,omitzero"`
+	Ended    time.Time   `json:"ended,omitzero"`
+	Counts   pace.Counts `json:"counts"`
 }
 
 // mostMissing bounds the missing members that a rollout lists.
@@ -109,7 +110,7 @@ func (s *Snapshot) status() (status rollout.Status, ok bool) {
 func (s *Snapshot) Rollout(q RolloutQuery) Rollout {
 	r := Rollout{
 		About: s.about("update", "show"), Desired: s.State.Desired, Orchestrated: s.Orchestrated,
-		Missing: []rollout.Missing{}, Hosts: []RolloutHost{}, Remedies: []string{}, Steps: []rollout.Decision{}, History: []FinishedRollout{},
+		Missing: []rollout.Missing{}, Hosts: []RolloutHost{}, Remedies: []string{}, Steps: []pace.Decision{}, History: []FinishedRollout{},
 	}
 	for _, f := range s.Finished {
 		r.History = append(r.History, finishedRow(f))

@@ -1,16 +1,21 @@
 package ui_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/ui"
 	"github.com/jorc/jorc/internal/ui/uitest"
 )
@@ -55,6 +60,16 @@ func TestAttention(t *testing.T) {
 			}
 		}
 	}
+	if kinds := problems(s); slices.Contains(kinds, "budget") {
+		t.Errorf("without a budget: %v", kinds)
+	}
+	f.Must(f.SetBudget(t.Context(), &pace.Budget{MaxOut: pace.Amount{N: 1}}))
+	s = f.eventually("failed hosts use the budget up", fleet, missing("budget"))
+	for _, p := range s.Attention().Problems {
+		if p.Kind == "budget" && (!strings.Contains(p.Cause, "give-up") || len(p.Hosts) == 0 || p.Severity != ui.Critical) {
+			t.Errorf("budget: %+v", p)
+		}
+	}
 	f.Must(f.ReportWriter(f.Node("b")).Change(t.Context(), func(r cluster.Report) (cluster.Report, error) {
 		return r.WithTemplates([]cluster.TemplateProblem{
 			{Name: "nginx.conf", State: cluster.TemplateFailed, Detail: "its check failed"},
@@ -82,6 +97,37 @@ func TestAttention(t *testing.T) {
 	}
 	if h, err := s.Host(f.Node("b")); err != nil || len(h.Templates) != 4 || h.MoreTemplates != 0 {
 		t.Errorf("the host: %+v, %v", h.Templates, err)
+	}
+	end := s.Now.Add(time.Hour).UTC().Truncate(time.Second)
+	for _, node := range []string{f.Node("a"), f.Node("b")} {
+		f.Must(f.ReportWriter(node).Change(t.Context(), func(r cluster.Report) (cluster.Report, error) {
+			return r.WithExpiring([]cluster.Expiring{{Kind: "certificate", Name: "consul.ca_file", Until: end}}), nil
+		}))
+	}
+	f.Must(f.ReportWriter(f.Node("c")).Change(t.Context(), func(r cluster.Report) (cluster.Report, error) {
+		return r.WithExpiring([]cluster.Expiring{{Kind: "token", Name: "vault.token", Until: end.Add(-2 * time.Hour)}, {Kind: "certificate", Name: "vault.ca_file"}}), nil
+	}))
+	ends := map[string]string{
+		"certificate consul.ca_file ends soon": ui.Warning, f.Node("c") + ": token vault.token has ended": ui.Critical,
+		f.Node("c") + ": certificate vault.ca_file cannot be read": ui.Critical,
+	}
+	s = f.eventually("what ends is shown once, with its hosts", fleet, func(s *ui.Snapshot) string {
+		seen := map[string]string{}
+		for _, p := range s.Attention().Problems {
+			if p.Kind == "expiry" {
+				seen[p.Title] = p.Severity
+				if soon := strings.HasSuffix(p.Title, "soon"); soon && (p.Count != 2 || !strings.Contains(p.Cause, end.Format(time.RFC3339))) {
+					return fmt.Sprintf("%+v", p)
+				}
+			}
+		}
+		if !maps.Equal(seen, ends) {
+			return fmt.Sprint(seen)
+		}
+		return ""
+	})
+	if h, err := s.Host(f.Node("c")); err != nil || len(h.Expiring) != 2 || h.Expiring[0].Name != "vault.ca_file" {
+		t.Errorf("the host: %+v, %v", h.Expiring, err)
 	}
 	f.Must(f.Pause(t.Context(), cluster.Hold{Reason: "<script>alert(1)</script>", By: "ann"}))
 	f.Must(f.Hold(t.Context(), cluster.Scope{Node: f.Node("b")}, cluster.Hold{Reason: "disks"}))
@@ -223,6 +269,37 @@ func TestSealed(t *testing.T) {
 	if text := encoded(t, shown); !strings.Contains(text, "welcome") || strings.Contains(text, uitest.Secret) {
 		t.Errorf("values that were asked for: %s", text)
 	}
+	f.Param("motd", "closed", "")
+	for _, test := range []struct {
+		sealed, values, changes, shown bool
+	}{{true, true, false, false}, {false, false, true, false}, {false, true, true, true}} {
+		h := f.profileHistory(test.sealed, test.values, func(h ui.ProfileHistory) bool {
+			return !test.changes || len(h.Changes) > 0 && h.Changes[0].Items[0].Key == "motd" && h.Changes[0].Items[0].Change == "changed"
+		})
+		text := encoded(t, h)
+		if (len(h.Changes) > 0) != test.changes || h.Shown != test.shown || h.Unrecorded || strings.Contains(text, "closed") != test.shown || strings.Contains(text, uitest.Secret) {
+			t.Errorf("%+v: history: %s", test, text)
+		}
+		for _, c := range h.Changes {
+			for _, i := range c.Items {
+				if i.Key == "db_password" && i.In == "params" && (!i.Secret || i.Old != nil || i.New != nil) || (i.New != nil && !test.shown) {
+					t.Errorf("%+v: item %+v", test, i)
+				}
+			}
+		}
+	}
+}
+
+// profileHistory is the history of the profile, once it is as ok wants it.
+func (f *fixture) profileHistory(sealed, values bool, ok func(ui.ProfileHistory) bool) (h ui.ProfileHistory) {
+	f.t.Helper()
+	consultest.Eventually(f.t, "the history is shown", func(ctx context.Context) (err error) {
+		if h, err = f.fleet(sealed).ProfileHistory(ctx, values, ui.Page{}); err == nil && !ok(h) {
+			err = fmt.Errorf("it is %s", encoded(f.t, h))
+		}
+		return err
+	})
+	return h
 }
 
 func TestServices(t *testing.T) {
@@ -303,6 +380,9 @@ service_prefix "" { policy = "read" }
 	}
 	if a, err := part.fleet(false).Audit(t.Context(), ui.Page{}); err != nil || len(a.Changes) > 0 || !strings.Contains(strings.Join(a.Partial, "\n"), "jorc/prod/audit") {
 		t.Errorf("audit: %s, %v", encoded(t, a), err)
+	}
+	if h, err := part.fleet(false).ProfileHistory(t.Context(), true, ui.Page{}); err != nil || len(h.Changes) > 0 || !strings.Contains(strings.Join(h.Partial, "\n"), "jorc/prod/audit") {
+		t.Errorf("history of the profile: %s, %v", encoded(t, h), err)
 	}
 	if !slices.Contains(problems(now), "partial") {
 		t.Errorf("problems: %v", problems(now))

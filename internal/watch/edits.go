@@ -13,6 +13,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/filewatch"
 	"github.com/jorc/jorc/internal/replace"
+	"github.com/jorc/jorc/internal/text"
 )
 
 const (
@@ -81,8 +82,8 @@ func (e *Engine) checkEdit(ed edit) {
 			"changes", u.edits.count, "restored in", pause.Round(time.Millisecond))
 		e.publish(u, func(_ int, other *tmpl) {
 			if other == t {
-				t.status.Edited = fmt.Sprintf("changed %d times by another program since %s; it is restored at %s",
-					u.edits.count, u.edits.first.Format(time.RFC3339), u.restore.Format(time.RFC3339))
+				t.status.Edited = fmt.Sprintf("changed %s by another program since %s; it is restored at %s",
+					text.Count(u.edits.count, "time", "times"), u.edits.first.Format(time.RFC3339), u.restore.Format(time.RFC3339))
 			}
 		})
 	}
@@ -100,8 +101,8 @@ func (e *Engine) reportEdit(u *unit, t *tmpl, j *job, now time.Time) {
 			e.o.Log.Warn("a rendered file was changed by another program; it stays until the template's data changes", "template", t.conf.Name, "file", dest)
 		}
 	case j.edited && (slices.Contains(j.outcome.Changed, dest) || slices.Contains(j.outcome.Fixed, dest)):
-		t.status.Edited = fmt.Sprintf("changed by another program, %d times since %s; restored at %s",
-			u.edits.count, u.edits.first.Format(time.RFC3339), now.Format(time.RFC3339))
+		t.status.Edited = fmt.Sprintf("changed by another program, %s since %s; restored at %s",
+			text.Count(u.edits.count, "time", "times"), u.edits.first.Format(time.RFC3339), now.Format(time.RFC3339))
 		e.o.Log.Warn("a rendered file was changed by another program; it was restored", "template", t.conf.Name, "file", dest)
 	case t.conf.OnEdit == config.OnEditReport:
 		t.status.Edited = ""

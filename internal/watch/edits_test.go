@@ -89,7 +89,7 @@ func TestEditsAreRestored(t *testing.T) {
 		edit(name)
 		h.want(name, "v")
 		wantStatus(t, e, name, "with the edit", func(s watch.Status) bool {
-			return s.State == watch.StateRendered && strings.Contains(s.Edited, "changed by another program, 1 times") && strings.Contains(s.Edited, "restored at")
+			return s.State == watch.StateRendered && strings.Contains(s.Edited, "changed by another program, 1 time ") && strings.Contains(s.Edited, "restored at")
 		})
 	}
 	h.must(os.Chmod(h.path("mode"), 0o666))

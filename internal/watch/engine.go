@@ -107,7 +107,7 @@ type Engine struct {
 	plain    *queue
 	commands *queue
 	done     chan job
-	changes  chan []change
+	changes  chan batch
 	gates    chan gate
 	pings    chan struct{}
 	slots    map[string]int // of fleet slots that templates name: how many may hold one
@@ -150,21 +150,21 @@ const (
 	defaultMaxData       = 64 << 20
 )
 
+// bounds is o with those of an execution that the configuration does not name.
+func bounds(o config.TemplateOptions) config.TemplateOptions {
+	o.RenderTimeout = cmp.Or(o.RenderTimeout, defaultRenderTimeout)
+	o.StaleAfter = cmp.Or(o.StaleAfter, defaultStaleAfter)
+	o.MaxOutput = cmp.Or(o.MaxOutput, defaultMaxOutput)
+	o.MaxData = cmp.Or(o.MaxData, defaultMaxData)
+	return o
+}
+
 // New reads and parses the templates; the error names the one that it is about.
 func New(o Options) (*Engine, error) {
 	if o.LookupEnv == nil {
 		o.LookupEnv = func(string) (string, bool) { return "", false }
 	}
-	if o.Allow.RenderTimeout == 0 {
-		o.Allow.RenderTimeout = defaultRenderTimeout
-	}
-	o.Allow.StaleAfter = cmp.Or(o.Allow.StaleAfter, defaultStaleAfter)
-	if o.Allow.MaxOutput == 0 {
-		o.Allow.MaxOutput = defaultMaxOutput
-	}
-	if o.Allow.MaxData == 0 {
-		o.Allow.MaxData = defaultMaxData
-	}
+	o.Allow = bounds(o.Allow)
 	plain, commands := &queue{limit: maxPlainJobs}, &queue{limit: maxCommandJobs}
 	opts := &options{TemplateOptions: o.Allow, LookupEnv: o.LookupEnv, Functions: o.Functions, Params: o.Params != nil}
 	units, err := newUnits(o.Templates, opts, o.LoadLater, plain, commands)
@@ -175,7 +175,7 @@ func New(o Options) (*Engine, error) {
 		o: o, opts: opts, units: units, store: newStore(),
 		index: map[string][]*unit{}, wanted: map[string]*dependency{},
 		plain: plain, commands: commands,
-		done: make(chan job), changes: make(chan []change), gates: make(chan gate), pings: make(chan struct{}),
+		done: make(chan job), changes: make(chan batch), gates: make(chan gate), pings: make(chan struct{}),
 		editNews: make(chan edit),
 		slots:    limits(o.Templates), slotNews: make(chan slotNews),
 		settle: map[string]time.Time{}, refused: map[string]int{}, order: map[string]int{}, hot: newPool(), statuses: make([]published, len(o.Templates)),
@@ -187,7 +187,8 @@ func New(o Options) (*Engine, error) {
 		}
 		e.order[c.Name] = i
 		e.statuses[i].jobState = StateWaiting
-		e.statuses[i].Status = Status{Name: c.Name, Destination: c.Destination, Together: c.Together, State: StateWaiting, Since: time.Now()}
+		e.statuses[i].Status = Status{Name: c.Name, Destination: c.Destination, Together: c.Together, Stage: stageName(o.Templates, c), State: StateWaiting, Since: time.Now()}
+		e.statuses[i].Reported = c.Report || e.statuses[i].Stage != ""
 	}
 	e.places = make([]templatePlace, len(o.Templates))
 	for _, u := range units {

@@ -547,25 +547,35 @@ func TestValuesAtTheLimits(t *testing.T) {
 		h.tmpl("big", `{{ key "limits/big" }}`), h.tmpl("binary", `{{ key "limits/binary" }}`),
 		h.tmpl("tree", `{{ range tree "limits" }}{{ .Value }}{{ end }}`),
 	}
-	names := map[string]string{} // file → value
+	names, refused := map[string]string{}, map[string]string{} // file → value; file → key that this Consul does not read
 	for k, v := range keys {
 		name := "odd" + v
-		names[name] = v
-		h.put("odd/"+k, v)
+		if h.server.Refuses("odd/" + k) {
+			refused[name] = "odd/" + k
+			h.store("odd/"+k, v)
+		} else {
+			names[name] = v
+			h.put("odd/"+k, v)
+		}
 		templates = append(templates, h.tmpl(name, fmt.Sprintf("{{ key %q }}", "odd/"+k)))
 	}
-	_, stop := h.run(templates...)
+	e, stop := h.run(templates...)
 	h.want("big", big)
 	h.want("binary", binary)
 	h.want("tree", big+binary)
 	for name, v := range names {
 		h.want(name, v)
 	}
+	for name, key := range refused {
+		wantStatus(t, e, name, fmt.Sprintf("Consul's refusal of %q", key), func(s watch.Status) bool {
+			return s.State == watch.StateFailed && strings.Contains(s.Error, fmt.Sprintf("%q", key))
+		})
+	}
 	h.put("limits/big", "")
 	h.want("big", "")
 	stop()
 	untouched := h.frozen("binary", "big")
-	e, _ := h.run(templates...)
+	e, _ = h.run(templates...)
 	wantStatus(t, e, "binary", "rendered", inState(watch.StateRendered))
 	untouched()
 }

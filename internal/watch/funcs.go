@@ -46,7 +46,7 @@ func (x *execution) ownFunctions() template.FuncMap {
 		"file": x.file, "param": x.param, "paramExists": x.paramExists, "paramOr": x.paramOr,
 		"env": x.env, "mustEnv": x.mustEnv, "envOrDefault": x.envOrDefault,
 		"loop": x.loop, "sprig_fail": x.failOnPurpose,
-		tick: x.tick, enter: x.enter,
+		tick: x.tick, enter: x.enter, line: markLine,
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // guard keeps a service in a file as it was, rather than let it lose more
@@ -55,7 +56,7 @@ type verdict struct {
 // began, or now.
 func (g guard) check(d *dependency, had, next []*dep.HealthService, known bool, since time.Time) verdict {
 	if least := g.least[d.name]; len(next) < least {
-		return verdict{hold: true, why: fmt.Sprintf("%s has %d instances, min_instances is %d", d.shownName(), len(next), least)}
+		return verdict{hold: true, why: fmt.Sprintf("%s has %s, min_instances is %d", d.shownName(), text.Count(len(next), "instance", "instances"), least)}
 	}
 	if g.allowEmpty && len(next) == 0 {
 		return verdict{}

@@ -62,8 +62,12 @@ func (e *Engine) run(ctx context.Context, once bool) error {
 				return e.failure(ctx.Err())
 			}
 			return nil
-		case c := <-e.changes:
-			e.accept(c)
+		case b := <-e.changes:
+			// A watcher that was ended and is slow to notice must not put old data after what the
+			// next one has brought: this loop ends watchers, so what it sees here holds.
+			if b.watcher.Err() == nil {
+				e.accept(b.changes)
+			}
 		case j := <-e.done:
 			e.finish(j)
 		case ed := <-e.editNews:

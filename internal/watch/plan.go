@@ -86,7 +86,7 @@ type group struct {
 // exact reports whether the group is one key, which is read without its siblings.
 func (g *group) exact() bool { return len(g.deps) == 1 && g.deps[0].kind == kindKey }
 
-// group keys compare by scope and prefix, so that a plan can be compared with
+// id names the group by its mode, scope and prefix, so that a plan can be compared with
 // what runs already.
 func (g *group) id() string {
 	mode := "prefix "

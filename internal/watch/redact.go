@@ -139,7 +139,11 @@ func (s *source) origin(line, column int) (int, int, string) {
 		}
 		at += end + 1
 	}
-	at += column
+	return s.originAt(at + column)
+}
+
+// originAt is origin for a place in bytes.
+func (s *source) originAt(at int) (line, column int, word string) {
 	if at > len(s.text) {
 		return 0, 0, ""
 	}

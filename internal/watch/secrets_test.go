@@ -25,6 +25,7 @@ import (
 
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/vaulttest"
 	"github.com/jorc/jorc/internal/watch"
 )
 
@@ -222,13 +223,14 @@ func TestComputedNames(t *testing.T) {
 func TestSecretsStayOutOfErrors(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, consultest.Start(t))
-	address, _ := vault(t, "vault-token", `hunter"2`)
+	v := vaulttest.Start(t, "127.0.0.1:0", "vault-token")
+	v.Put("secret/app", time.Hour, map[string]any{"password": `hunter"2`})
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("vault-token"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	h.edit = func(o *watch.Options) {
-		o.Vault = config.Vault{Address: strings.Replace(address, "://", "://joe:hunter3@", 1), TokenFile: token}
+		o.Vault = config.Vault{Address: strings.Replace(v.URL, "://", "://joe:hunter3@", 1), TokenFile: token}
 	}
 	e, _ := h.run(
 		h.tmpl("value", `{{ with secret "secret/app" }}{{ .Data.password | parseInt }}{{ end }}`),

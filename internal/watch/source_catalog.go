@@ -148,7 +148,7 @@ func (s *sources) instances(d *dependency) func(context.Context, consul.Query) (
 		found, meta, err := all.Read(ctx, q)
 		list := make([]*dep.HealthService, 0, len(found))
 		for _, i := range found {
-			if slices.Contains(d.filters, i.Status) || slices.Contains(d.filters, dep.HealthAny) {
+			if d.wants(i) {
 				list = append(list, i)
 			}
 		}
@@ -157,6 +157,11 @@ func (s *sources) instances(d *dependency) func(context.Context, consul.Query) (
 		}
 		return list, len(found) == 0, meta, err
 	}
+}
+
+// wants reports whether the state of an instance is among the states that d asks for.
+func (d *dependency) wants(i *dep.HealthService) bool {
+	return slices.Contains(d.filters, i.Status) || slices.Contains(d.filters, dep.HealthAny)
 }
 
 // healthService is consul-template's view of an instance of a service.

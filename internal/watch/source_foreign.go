@@ -26,12 +26,13 @@ type foreignSource struct {
 	clients *dep.ClientSet
 }
 
-// When a secret of Vault is read again, as consul-template does by default: one
-// without a lease after this time, one whose lease cannot be renewed after this
-// share of the lease.
+// When a secret of Vault is read again: one without a lease after this time, as
+// consul-template does by default, and a certificate of pkiCert, or one whose lease cannot be
+// renewed, after this share of its life. consul-template uses nine tenths of it. A certificate
+// of which a third is left (expiry.Item) is one that could not be renewed.
 const (
 	secretWithoutLease = 5 * time.Minute
-	leaseShare         = 0.9
+	leaseShare         = 0.6
 )
 
 var errNoVault = errors.New("no Vault is configured: set vault { address }")
@@ -97,6 +98,21 @@ func (f *foreignSource) reset() {
 	}
 }
 
+// renew renews the lease of a secret of Vault. It reports false for another value, one without a lease
+// that can be renewed, and any failure, which the next fetch finds, too.
+func (f *foreignSource) renew(ctx context.Context, value any) bool {
+	secret, ok := value.(*dep.Secret)
+	if !ok || secret.LeaseID == "" || !secret.Renewable {
+		return false
+	}
+	clients, err := f.get(true)
+	if err != nil {
+		return false
+	}
+	_, err = clients.Vault().Sys().RenewWithContext(ctx, secret.LeaseID, 0)
+	return err == nil
+}
+
 // fileSecret returns what is in file, or fixed without a file. what is for errors.
 func fileSecret(what, file, fixed string) (string, error) {
 	if file == "" {
@@ -117,6 +133,7 @@ func (s *sources) watchForeign(ctx context.Context, d *dependency) {
 	defer stop()
 	opts := dep.QueryOptions{WaitTime: foreignWait}
 	backoff := concurrency.NewBackoff(time.Second, time.Minute)
+	var last foreignAnswer // without an error
 	for {
 		fetched := make(chan foreignAnswer, 1)
 		go func() { fetched <- s.fetchForeign(d, opts) }()
@@ -133,12 +150,18 @@ func (s *sources) watchForeign(ctx context.Context, d *dependency) {
 		if a.err == nil {
 			opts.WaitIndex = a.index
 			backoff.Reset()
+			last = a
 			continue
 		}
 		opts.WaitIndex = 0
 		s.foreign.reset()
 		if backoff.Wait(ctx) != nil {
 			return
+		}
+		// Fetch renews a lease that outlived the outage, and does not return while that succeeds.
+		if s.foreign.renew(ctx, last.value) {
+			s.send(ctx, []change{{id: d.id, value: last.value, at: time.Now()}})
+			backoff.Reset()
 		}
 	}
 }

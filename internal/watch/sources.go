@@ -26,12 +26,18 @@ type sources struct {
 	places  int                          // blocking queries at the same time
 	maxData int                          // that one template reads together
 	users   func(deps []*dependency) int // how many templates use any of deps
-	changes chan<- []change
+	changes chan<- batch
 	log     hclog.Logger
 
 	mu      sync.Mutex
 	running map[string]*watcher
 	wg      sync.WaitGroup
+}
+
+// batch is what one watcher found out.
+type batch struct {
+	changes []change
+	watcher context.Context // of the watcher
 }
 
 // watcher is one goroutine that fetches one or many dependencies.
@@ -131,10 +137,10 @@ func (s *sources) follow(ctx context.Context, q consul.Query, source consul.Sour
 // send hands changes to the engine, unless ctx ends.
 func (s *sources) send(ctx context.Context, c []change) {
 	if len(c) == 0 || ctx.Err() != nil {
-		return // the engine ends watchers in its loop: what comes later is old
+		return
 	}
 	select {
-	case s.changes <- c:
+	case s.changes <- batch{c, ctx}:
 		// The engine's loop and its job run next, in this thread: another would have to wake up first.
 		runtime.Gosched()
 	case <-ctx.Done():

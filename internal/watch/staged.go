@@ -72,6 +72,18 @@ func stageOf(u *unit) *config.Stage {
 	return nil
 }
 
+// stageName is the name of the stage of c's unit, of which all are templates; empty: it has
+// none.
+func stageName(all []config.Template, c *config.Template) string {
+	for i := range all {
+		t := &all[i]
+		if t.Stage != nil && (t.Name == c.Name || c.Together != "" && t.Together == c.Together) {
+			return t.Stage.Name
+		}
+	}
+	return ""
+}
+
 // stagedUnit completes u for a unit with a stage; done is to be called with the
 // error of Replace.
 func (e *Engine) stagedUnit(j *job, u *replace.Unit) (done func(error)) {

@@ -30,6 +30,8 @@ type Status struct {
 	Name        string
 	Destination string
 	Together    string
+	Stage       string // of its unit; empty: none
+	Reported    bool   // the content of its file is reported to the cluster
 	State       State
 	Since       time.Time // of State
 	Queued      bool      // it waits for a slot of the fleet

@@ -1,57 +1,30 @@
 package watch_test
 
 import (
-	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/vaulttest"
 	"github.com/jorc/jorc/internal/watch"
 )
-
-// vault answers as Vault's key-value store does, in version 1; it cannot be
-// built here.
-func vault(t *testing.T, token, value string) (address string, asked *atomic.Int64) {
-	t.Helper()
-	asked = new(atomic.Int64)
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked.Add(1)
-		if r.Header.Get("X-Vault-Token") != token {
-			w.WriteHeader(http.StatusForbidden)
-			return
-		}
-		if !strings.HasPrefix(r.URL.Path, "/v1/secret/") {
-			w.WriteHeader(http.StatusNotFound)
-			return
-		}
-		answer := map[string]any{"data": map[string]any{"password": value}}
-		if !strings.HasSuffix(r.URL.Path, "/no-lease") {
-			answer["lease_duration"] = 3600
-		}
-		if err := json.NewEncoder(w).Encode(answer); err != nil {
-			t.Error(err)
-		}
-	}))
-	t.Cleanup(s.Close)
-	return s.URL, asked
-}
 
 func TestSecretsOfVault(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, consultest.Start(t))
-	address, asked := vault(t, "vault-token", "hunter2")
+	v := vaulttest.Start(t, "127.0.0.1:0", "vault-token")
+	v.Put("secret/no-lease", 0, map[string]any{"password": "hunter2"})
+	v.Put("secret/app", time.Hour, map[string]any{"password": "hunter2"})
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("vault-token\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	h.edit = func(o *watch.Options) { o.Vault = config.Vault{Address: address, TokenFile: token} }
+	h.edit = func(o *watch.Options) { o.Vault = config.Vault{Address: v.URL, TokenFile: token} }
 	h.put("user", "joe")
 	_, stop := h.run(
 		h.tmpl("a", `{{ key "user" }} {{ with secret "secret/no-lease" }}{{ .Data.password }}{{ end }}`),
@@ -59,14 +32,14 @@ func TestSecretsOfVault(t *testing.T) {
 	)
 	h.want("a", "joe hunter2")
 	h.want("b", "hunter2")
-	if asked.Load() == 0 {
+	if v.Asked() == 0 {
 		t.Error("Vault was never asked")
 	}
 	for i := range 5 {
 		h.put("user", fmt.Sprint("joe", i))
 		h.want("a", fmt.Sprintf("joe%d hunter2", i))
 	}
-	if n := asked.Load(); n > 4 {
+	if n := v.Asked(); n > 4 {
 		t.Errorf("Vault was asked %d times for two secrets, want once for each within the first minutes", n)
 	}
 	h.put("user", "joe")
@@ -76,6 +49,27 @@ func TestSecretsOfVault(t *testing.T) {
 	if err != nil || strings.Contains(string(snapshot), "hunter2") || !strings.Contains(string(snapshot), "joe") {
 		t.Errorf("the snapshot on disk (%d bytes, %v) holds the secret, or not even the key", len(snapshot), err)
 	}
+}
+
+// TestLeaseOutlivesOutage: when Vault returns, the lease of a secret continues, and the template is as
+// before the outage.
+func TestLeaseOutlivesOutage(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, consultest.Start(t))
+	v := vaulttest.Start(t, "127.0.0.1:0", "vault-token")
+	v.Lend(5 * time.Second)
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("vault-token\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.edit = func(o *watch.Options) { o.Vault = config.Vault{Address: v.URL, TokenFile: token} }
+	e, _ := h.run(h.tmpl("a", `{{ with secret "database/creds/app" }}{{ .Data.password }}{{ end }}`))
+	h.want("a", "made-1")
+	v.Away(true)
+	wantStatus(t, e, "a", "Vault's error", func(s watch.Status) bool { return strings.Contains(fmt.Sprintf("%+v", s), "503") })
+	v.Away(false)
+	wantStatus(t, e, "a", "no error", func(s watch.Status) bool { return !strings.Contains(fmt.Sprintf("%+v", s), "503") })
+	h.want("a", "made-1")
 }
 
 func TestSecretsWithoutVault(t *testing.T) {

@@ -172,6 +172,9 @@ func stateDescs() map[string]metrics.Desc {
 		{"jorc_consul_failures_total", "Requests to Consul that got no answer.", nil},
 		{"jorc_config_last_reload_successful", "Whether the last attempt to read the configuration again succeeded; 1 before the first.", nil},
 		{"jorc_config_last_reload_timestamp_seconds", "When the configuration was last read again; 0: never since the start.", nil},
+		{"jorc_expiry_timestamp_seconds", "When a certificate or token on which this host relies ends; 0: it cannot be read.", []string{"kind", "name"}},
+		{"jorc_expiry_lifetime_seconds", "For how long it is valid in all.", []string{"kind", "name"}},
+		{"jorc_expiry_soon", "1 when less than a third of its life is left, or than a quarter if it is renewed by itself.", []string{"kind", "name"}},
 		{"jorc_services", "Services of this host.", []string{"registered"}},
 		{"jorc_check_state", "1 for the state that a check of a service is in.", []string{"service", "check", "state"}},
 		{"jorc_templates", "Templates by state.", []string{"state"}},
@@ -224,6 +227,11 @@ func collectState(e *metrics.Exposition, s Status) {
 	b.add("jorc_consul_failures_total", float64(s.Consul.Failures))
 	b.add("jorc_config_last_reload_successful", truth(s.Reload.OK))
 	b.add("jorc_config_last_reload_timestamp_seconds", seconds(s.Reload.At))
+	for _, x := range s.Expiry {
+		b.add("jorc_expiry_timestamp_seconds", seconds(x.Until), x.Kind, x.Name)
+		b.add("jorc_expiry_lifetime_seconds", x.Until.Sub(x.From).Seconds(), x.Kind, x.Name)
+		b.add("jorc_expiry_soon", truth(x.Soon), x.Kind, x.Name)
+	}
 	b.services(s.Services)
 	b.templates(s.Templates)
 	for i := range s.Processes {

@@ -177,6 +177,13 @@ func example() Status {
 			},
 			{Trigger: "weekly", Schedule: "@weekly", Zone: "UTC", Workflow: "report", Error: "read the trigger's state: permission denied"},
 		},
+		Expiry: []Expiry{
+			{Kind: "certificate", Name: "consul.client_cert", From: at(8, 1), Until: at(9, 40), Soon: true},
+			{Kind: "certificate", Name: "vault.ca_file", Error: "open /etc/vault.pem: no such file or directory"},
+			{Kind: "certificate", Name: "template.web", From: at(8, 0), Until: at(11, 0)},
+			{Kind: "token", Name: "consul.token", From: at(9, 0), Until: at(10, 0)},
+			{Kind: "token", Name: "vault.token", From: at(8, 0), Until: at(9, 30), Renewed: true, Soon: true},
+		},
 		Reload: Reload{At: at(9, 30), Error: "/etc/jorc/a.hcl:3: unknown key"},
 		Convergence: &Convergence{
 			Phase: "pending", Detail: "waiting for mysql: 0 of 1 functional", Since: at(9, 8), Desired: "v2", Version: "v1",

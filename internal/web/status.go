@@ -31,6 +31,12 @@ type Status struct {
 	Unhealthy string `json:"unhealthy"`
 	// Held is why this host does not converge or reload now; empty: it is not held.
 	Held string `json:"held"`
+	// HeldUntil is when the hold ends by itself; left out: it does not.
+	HeldUntil time.Time `json:"held_until,omitzero"`
+	// Grant is the permission for a version that the host has accepted and that is open.
+	Grant *Grant `json:"grant,omitempty"`
+	// Turns are the stages in which this host waits for a turn, is at work on one, or failed.
+	Turns []Turn `json:"turns,omitempty"`
 	// Rival reports that another agent uses this node's name; empty: none was noticed.
 	Rival string `json:"rival"`
 	// Resting is why no template is rendered now: the agent was killed for want of memory
@@ -44,10 +50,44 @@ type Status struct {
 	// Schedules are the triggers with a schedule.
 	Schedules []Schedule `json:"schedules"`
 	Reload    Reload     `json:"reload"`
+	// Expiry has the certificates and tokens that end.
+	Expiry []Expiry `json:"expiry,omitempty"`
 	// Convergence is left out on a host without static configuration.
 	Convergence *Convergence `json:"convergence,omitempty"`
 	// Orchestrators are the clusters for whose orchestrator lock this agent campaigns.
 	Orchestrators []Orchestrator `json:"orchestrators"`
+}
+
+// Expiry is until when a certificate or a token on which this host relies is valid.
+type Expiry struct {
+	Kind  string    `json:"kind"` // certificate or token
+	Name  string    `json:"name"` // the setting that names it, or the template that renders it
+	From  time.Time `json:"from,omitzero"`
+	Until time.Time `json:"until,omitzero"`
+	// Renewed: another program renews it when two thirds of its life are over, or soon after.
+	Renewed bool   `json:"renewed,omitempty"`
+	Soon    bool   `json:"soon"` // less than a third of its life is left, or than a quarter if it is renewed
+	Error   string `json:"error,omitempty"`
+}
+
+// Grant is the permission of a host for one version.
+type Grant struct {
+	Version string    `json:"version"`
+	State   string    `json:"state"` // accepted, failed (the host tries again by itself), stranded (another version is desired)
+	Since   time.Time `json:"since,omitzero"`
+	Reason  string    `json:"reason,omitempty"`
+}
+
+// Turn is how far a host is with new content of a stage.
+type Turn struct {
+	Stage   string    `json:"stage"`
+	State   string    `json:"state"` // waiting, changing, settling, restoring, failed or restored
+	Since   time.Time `json:"since,omitzero"`
+	Reason  string    `json:"reason,omitempty"`  // why it failed
+	Changed []string  `json:"changed,omitempty"` // what differs in the content
+	Failed  bool      `json:"failed,omitempty"`  // its checks did not pass: the stage stands still for that content
+	// Unorchestrated: it waits, and no orchestrator runs.
+	Unorchestrated bool `json:"unorchestrated,omitempty"`
 }
 
 // Orchestrator is the state of this agent's orchestrator of one cluster.
@@ -239,7 +279,7 @@ type Reload struct {
 // completed returns s as it is sent: with the server's own fields, without null
 // lists, in UTC. It does not modify the source's lists.
 func (s Status) completed() Status {
-	utc(&s.Started, &s.Consul.LastAnswer, &s.Consul.UnreachableSince, &s.Reload.At)
+	utc(&s.Started, &s.HeldUntil, &s.Consul.LastAnswer, &s.Consul.UnreachableSince, &s.Reload.At)
 	s.Consul.Connected = !s.Consul.LastAnswer.IsZero() && s.Consul.UnreachableSince.IsZero()
 	s.Reload.OK = s.Reload.OK || s.Reload.At.IsZero()
 	s.Services = append([]Service{}, s.Services...)
@@ -277,6 +317,15 @@ func (s Status) completed() Status {
 		o := &s.Orchestrators[i]
 		utc(&o.Since, &o.Last)
 		o.Decisions = append([]Decision{}, o.Decisions...)
+	}
+	s.Turns = slices.Clone(s.Turns)
+	for i := range s.Turns {
+		utc(&s.Turns[i].Since)
+	}
+	if s.Grant != nil {
+		g := *s.Grant
+		utc(&g.Since)
+		s.Grant = &g
 	}
 	if s.Convergence != nil {
 		c := *s.Convergence

@@ -196,7 +196,7 @@ func (r *Runner) attempt(ctx context.Context, j *job, i int, p place, u *user.Us
 	if cut {
 		return res, outcomeFailed, "", err
 	}
-	what, why := classify(s, res, hide.text(said.text()), err)
+	what, why := classify(s, j.spec.Reboots, res, hide.text(said.text()), err)
 	return res, what, hide.text(why), nil
 }
 

@@ -65,7 +65,7 @@ func crashHost(t testing.TB, s scenario, root string) *host {
 // for one.
 func (h *host) toEnd() (Result, error) {
 	for {
-		res, err := h.Run(context.Background(), Job{ID: "j", Workflow: "w"})
+		res, err := h.Run(context.Background(), Job{ID: "j", Workflow: "w", Out: true})
 		if err != nil || !res.Open {
 			return res, err
 		}

@@ -61,7 +61,7 @@ func TestDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := newHost(t, Options{Workflows: c.Workflows, Requirements: &soon{}})
-	job := Job{ID: "j", Workflow: "converge", Version: "1.2", Params: params(t, "disks: 4")}
+	job := Job{ID: "j", Workflow: "converge", Version: "1.2", Out: true, Params: params(t, "disks: 4")}
 	for i, state := range []State{Pending, Reboot, Reboot, Success} {
 		if i == 3 {
 			h.booted = boot{ID: "second"}

@@ -218,6 +218,12 @@ func (d *drive) wait(w Wait) (again bool, err error) {
 	return true, w.Until(d.waiting)
 }
 
+// rebootPatience is how long a host may take to go down before a reboot is asked for again.
+const rebootPatience = 10 * time.Minute
+
+// rebootRetry is the pause after a reboot that could not be asked for.
+const rebootRetry = time.Minute
+
 // until returns when it is worth running the job again.
 func (d *drive) until(ctx context.Context, res Result, err error) error {
 	if err != nil { // another job runs on this host, or its disk is full
@@ -228,6 +234,15 @@ func (d *drive) until(ctx context.Context, res Result, err error) error {
 	switch {
 	case res.State == Pending:
 		return d.r.ready(ctx, res.ID)
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case res.State == Reboot && d.r.o.Reboot != nil && !d.r.handedOver():
+		d.r.log.Warn("this host is rebooted", "job", d.job.ID, "workflow", res.Workflow, "why", res.Why)
+		if err := d.r.o.Reboot(ctx); err != nil {
+			d.r.log.Error("this host cannot be rebooted, will retry", "job", d.job.ID, "error", err)
+			return d.r.sleep(ctx, rebootRetry)
+		}
+		return d.r.sleep(ctx, rebootPatience)
 	case res.State == Reboot, res.State == Held && d.r.handedOver():
 		<-ctx.Done() // another process, or configuration, continues
 		return ctx.Err()

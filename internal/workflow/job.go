@@ -24,6 +24,10 @@ type Job struct {
 	// workflow allows. It counts when the job is created.
 	FromRun bool
 
+	// Out: the host is out of service for the job, or an operator runs it by hand, so that it may
+	// have the host rebooted if its workflow may. It counts when the job is created.
+	Out bool
+
 	// Done names tasks that are done already, on another host or in an earlier job:
 	// they are skipped. It counts when the job is created.
 	Done []string

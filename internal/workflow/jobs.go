@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/jorc/jorc/internal/durable"
 )
 
 // Jobs are all jobs of this host, the newest first. Those whose files cannot be
@@ -176,6 +178,10 @@ func (r *Runner) remove(id string) error {
 	delete(r.ended, id)
 	r.mu.Unlock()
 	r.hook("remove")
+	// A power failure could keep the name and lose files: a damaged job.
+	if err := durable.SyncDir(r.jobs); err != nil {
+		return fmt.Errorf("remove job %q: %w", id, err)
+	}
 	if err := os.RemoveAll(old); err != nil {
 		return fmt.Errorf("remove job %q: %w", id, err)
 	}

@@ -49,7 +49,7 @@ func (h *host) start(o Options, tasks ...config.Task) {
 	}
 	o.Environ = append(o.Environ, "DIR="+h.dir)
 	if len(tasks) > 0 {
-		o.Workflows = []config.Workflow{{Name: "w", Tasks: tasks}}
+		o.Workflows = []config.Workflow{{Name: "w", Reboots: true, Tasks: tasks}}
 	}
 	if o.Log == nil {
 		o.Log = hclog.NewNullLogger()
@@ -68,7 +68,7 @@ func (h *host) Run(ctx context.Context, j Job) (Result, error) { return h.advanc
 // run runs job "j" of workflow w, which must not be an error.
 func (h *host) run() Result {
 	h.t.Helper()
-	res, err := h.Run(context.Background(), Job{ID: "j", Workflow: "w"})
+	res, err := h.Run(context.Background(), Job{ID: "j", Workflow: "w", Out: true})
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -192,7 +192,7 @@ case "$2 $5" in "leader n1" | "leader out") exit 0 ;; "leader n2") exit 1 ;; "le
 			h := newHost(t, Options{Environ: []string{"JORC_CLUSTER=prod"}}, config.Task{
 				Name: "one", Script: shell + include + test.script + "\n", Env: map[string]string{"PATH": bin + ":" + os.Getenv("PATH")},
 			})
-			res, err := h.Run(t.Context(), Job{ID: "j", Workflow: "w", Origin: "run r7"})
+			res, err := h.Run(t.Context(), Job{ID: "j", Workflow: "w", Origin: "run r7", Out: true})
 			if err != nil || res.State != test.state || h.log("j", "") != test.log {
 				t.Errorf("%s, %s: got %s, %q, %v; want %s, %q", shell, test.script, res.State, h.log("j", ""), err, test.state, test.log)
 			}

@@ -190,6 +190,68 @@ func TestReboot(t *testing.T) {
 	want(t, "ran", h.read("ran"), "one\ntwo\nthree\n")
 }
 
+// TestMayReboot: a task has the host rebooted only in a job for which the host is out of service, of a
+// workflow that may reboot; otherwise it fails, without another attempt.
+func TestMayReboot(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		reboots, out bool
+		want         State
+	}{
+		"neither": {false, false, Failed}, "the workflow may not": {false, true, Failed}, "a trigger": {true, false, Failed}, "both": {true, true, Reboot},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			one := sh("one", "echo new kernel; exit 194")
+			one.Retries = 3
+			h := newHost(t, Options{Workflows: []config.Workflow{{Name: "w", Reboots: test.reboots, Tasks: []config.Task{one, sh("two", "")}}}})
+			res, err := h.Run(t.Context(), Job{ID: "j", Workflow: "w", Out: test.out})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want(t, "state", res.State, test.want)
+			want(t, "ran", h.read("ran"), "one\n")
+			if test.want == Failed && !strings.Contains(res.Why, "this workflow may not reboot the host: \"reboots = true\"") {
+				t.Errorf("it failed because of %q", res.Why)
+			}
+		})
+	}
+}
+
+// TestReboots: the driver asks for the reboot, again while that fails, and continues the job on
+// the rebooted host without another one.
+func TestReboots(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	reboot := func(context.Context) error {
+		if asked++; asked == 1 {
+			return errors.New("inhibited")
+		}
+		return nil
+	}
+	h := newHost(t, Options{Reboot: reboot}, sh("one", "exit 194"), sh("two", ""))
+	ctx, cancel := context.WithCancel(t.Context())
+	var slept []time.Duration
+	h.sleep = func(_ context.Context, d time.Duration) error {
+		if slept = append(slept, d); len(slept) == 2 { // the system ends jorc
+			cancel()
+			return ctx.Err()
+		}
+		return nil
+	}
+	res, err := h.Drive(ctx, Job{ID: "j", Workflow: "w", Out: true}, Hooks{})
+	if !errors.Is(err, context.Canceled) || res.State != Reboot || asked != 2 {
+		t.Fatalf("%s after %d reboots: %v", res.State, asked, err)
+	}
+	want(t, "pauses", fmt.Sprint(slept), fmt.Sprint([]time.Duration{rebootRetry, rebootPatience}))
+	h.booted = boot{ID: "second"}
+	res, err = h.Drive(t.Context(), Job{ID: "j"}, Hooks{})
+	if err != nil || res.State != Success || asked != 2 {
+		t.Errorf("on the rebooted host: %s after %d reboots (%v)", res.State, asked, err)
+	}
+	want(t, "ran", h.read("ran"), "one\ntwo\n")
+}
+
 func TestHeld(t *testing.T) {
 	t.Parallel()
 	held := ""
@@ -227,7 +289,7 @@ func TestBetween(t *testing.T) {
 		return res
 	}
 	calls := 0
-	first := do(Job{ID: "j", Workflow: "w"}, func(context.Context) error { calls++; return nil })
+	first := do(Job{ID: "j", Workflow: "w", Out: true}, func(context.Context) error { calls++; return nil })
 	want(t, "state", first.State, Reboot)
 	want(t, "calls", calls, 1)
 	h.booted = boot{ID: "second"}
@@ -241,7 +303,7 @@ func TestBetween(t *testing.T) {
 	want(t, "open", res.Open, false)
 	want(t, "why", res.Why, "version v3 is newer")
 	want(t, "calls", calls, 3)
-	want(t, "another job", do(Job{ID: "k", Workflow: "w"}, nil).State, Reboot)
+	want(t, "another job", do(Job{ID: "k", Workflow: "w", Out: true}, nil).State, Reboot)
 	want(t, "ran", h.read("ran"), "one\ntwo\none\n")
 }
 

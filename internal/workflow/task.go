@@ -142,6 +142,8 @@ func (r *Runner) conclude(ctx context.Context, j *job, i int, what outcome, why 
 		t.State = TaskRetrying
 		r.note(j, i, string(TaskRetrying), fmt.Sprintf("attempt %d: %s; again in %v", t.Attempts, why, backoff(s.RetryDelay, t.Failures)))
 		return true, false, r.save(j)
+	case outcomeNoReboot:
+		return false, false, r.fail(ctx, j, i, why)
 	case outcomeNotYet:
 		t.Deferrals++
 		return false, false, r.postpone(j, i, why)
@@ -231,14 +233,15 @@ const (
 	outcomeDone outcome = iota
 	outcomeFailed
 	outcomeReboot
+	outcomeNoReboot // the job may not have the host rebooted
 	outcomeStop
 	outcomeNotYet
 )
 
 // classify says what an attempt came to, and why it did not succeed. said is the
 // output from the last line on that says an error; err is the command's when it could
-// not be started.
-func classify(s *step, res command.Result, said string, err error) (outcome, string) {
+// not be started. reboots: the job may have the host rebooted.
+func classify(s *step, reboots bool, res command.Result, said string, err error) (outcome, string) {
 	switch {
 	case err != nil:
 		return outcomeFailed, err.Error()
@@ -246,6 +249,8 @@ func classify(s *step, res command.Result, said string, err error) (outcome, str
 		return outcomeFailed, fmt.Sprintf("timed out after %v", time.Duration(s.Timeout))
 	case slices.Contains(s.OkExitCodes, res.ExitCode):
 		return outcomeDone, ""
+	case res.ExitCode == ExitReboot && !reboots:
+		return outcomeNoReboot, "exit code 194: this workflow may not reboot the host: \"reboots = true\" in its configuration allows it, where a version, or a run that disturbs, runs it" + lastLine(res.Output)
 	case res.ExitCode == ExitReboot:
 		return outcomeReboot, "a reboot is needed" + lastLine(res.Output)
 	case res.ExitCode == ExitStop:

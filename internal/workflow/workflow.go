@@ -74,6 +74,7 @@ type Options struct {
 	Store        Store                           // where logs of failed tasks go; nil: nowhere
 	Held         func() string                   // the reason for which no further task may start, asked before each; optional
 	Free         func(ctx context.Context) error // returns when Held has no reason; nil: Held is asked again after a pause
+	Reboot       func(ctx context.Context) error // asks the system for a reboot of this host; nil: an operator reboots it
 	Changed      func(Result)                    // called with every transition once it is on disk; optional
 	Output       io.Writer                       // gets what tasks print as it comes; must not block; optional
 	Log          hclog.Logger

@@ -7,6 +7,7 @@ version_file = "/etc/current_version"
 on_stop      = "maintenance"
 log_level    = "debug"
 log_json     = true
+reboot_command = ["/sbin/reboot"]
 
 http {
   address = ""
@@ -150,6 +151,8 @@ template "relative" {
 }
 
 workflow "converge" {
+  disturbs = true
+  reboots  = true
   task "script" {
     script      = "echo {{.Version}} $${HOME}"
     user        = "app"

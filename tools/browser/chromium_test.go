@@ -139,14 +139,26 @@ func (w *tab) enter(address string) (base string) {
 // text is what the page shows.
 func (w *tab) text() string {
 	w.t.Helper()
-	return eval[string](w, `document.body ? document.body.innerText : ""`)
+	text, err := w.read()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return text
+}
+
+// read is text while the page may be left for another, which is an error.
+func (w *tab) read() (string, error) {
+	return chromedp.Run(w.ctx, chromedp.Evaluate[string](`document.body ? document.body.innerText : ""`))
 }
 
 // shows waits until the page shows all texts.
 func (w *tab) shows(texts ...string) {
 	w.t.Helper()
 	eventually(w.t, strings.Join(texts, ", "), func() error {
-		all := w.text()
+		all, err := w.read()
+		if err != nil {
+			return err
+		}
 		for _, text := range texts {
 			if !strings.Contains(all, text) {
 				return fmt.Errorf("the page lacks %q:\n%s", text, all)
@@ -160,10 +172,11 @@ func (w *tab) shows(texts ...string) {
 func (w *tab) lacks(text string) {
 	w.t.Helper()
 	eventually(w.t, "the end of "+text, func() error {
-		if all := w.text(); strings.Contains(all, text) {
-			return fmt.Errorf("the page still has %q:\n%s", text, all)
+		all, err := w.read()
+		if err == nil && strings.Contains(all, text) {
+			err = fmt.Errorf("the page still has %q:\n%s", text, all)
 		}
-		return nil
+		return err
 	})
 }
 

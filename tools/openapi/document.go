@@ -56,6 +56,7 @@ var operations = []operation{
 	{one + "/audit", "listChanges", "Who changed the cluster, when and why, the newest first.", ui.Audit{}, page},
 	{one + "/leaders", "getLeaders", "Leaders and managers.", ui.Leaders{}, nil},
 	{one + "/profile", "getProfile", "The profile; values only when they are asked for, secret ones never.", ui.Profile{}, []string{"values"}},
+	{one + "/profile/history", "listProfileChanges", "Who changed the profile, when, why, and from what to what, the newest first; secret values never.", ui.ProfileHistory{}, append([]string{"values"}, page...)},
 	{one + "/stream", "getStream", "Server-sent events: `change`, `journal`, `reset`, `end`. `Last-Event-ID` resumes.", nil, []string{"kind", "host", "service"}},
 }
 
@@ -94,7 +95,7 @@ func Document(root string) ([]byte, error) {
 	return json.MarshalIndent(object{
 		"openapi": "3.0.3",
 		"info": object{
-			"title": "jorc: the fleet", "version": "1", "license": object{"name": "see the repository"},
+			"title": "jorc: the fleet", "version": "1", "license": object{"name": "Apache-2.0", "url": "https://www.apache.org/licenses/LICENSE-2.0"},
 			"description": "Read-only. `jorc ui` serves it on loopback, an agent's `ui` block for a team. Fields are added, but never renamed or given another meaning.",
 		},
 		"servers":  []object{{"url": "/"}},

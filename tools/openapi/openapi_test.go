@@ -28,6 +28,7 @@ import (
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
@@ -141,7 +142,7 @@ func fleet(t *testing.T) (base string, h *http.Client) {
 	must(kv.NewDoc[stage.Stops](c.Store(), cluster.StageStopsKey("pool"), 1).CompareAndSwap(ctx, kv.Entry[stage.Stops]{}, stops))
 	must(c.SetState(ctx, "b", cluster.CategoryConfig, cluster.CategoryState{State: cluster.StateFailed, Detail: "no space left", LogURL: "https://logs.example/1"}))
 	rollouts := rollout.New(consulClient, "jorc", "default")
-	must(rollouts.Trigger(ctx, rollout.Request{Version: "v0", By: "ann", Policy: func(p *rollout.Policy) { p.MaxParallel = rollout.Amount{N: 3} }}))
+	must(rollouts.Trigger(ctx, rollout.Request{Version: "v0", By: "ann", Policy: func(p *pace.Policy) { p.MaxParallel = pace.Amount{N: 3} }}))
 	_, _, err := rollouts.Abort(ctx, rollout.Stop{By: "ann", Reason: "the wrong version", Since: time.Now()})
 	must(nil, err)
 	run, _, err := runs.New(c.Store()).Ask(ctx, "r1", runs.Request{Workflow: "backup"}, "ann")
@@ -151,8 +152,8 @@ func fleet(t *testing.T) (base string, h *http.Client) {
 	held, err := slots.New(c.Store(), slots.Options{}).Acquire(ctx, "edge", 1, slots.Holder{Node: "a"})
 	must(held, err)
 	o := orchestrator.New(orchestrator.Options{
-		Client: consulClient, Prefix: "jorc", Cluster: "default", Node: "a", Grants: true, Interval: time.Second,
-		Deciders: []orchestrator.Decider{orchestrator.ForRollout(rollouts), orchestrator.ForRuns(runs.NewDecider(0, hclog.NewNullLogger()), "a")},
+		Client: consulClient, Prefix: "jorc", Cluster: "default", Node: "a", Rollouts: true, Interval: time.Second,
+		Deciders: []orchestrator.Decider{orchestrator.ForRuns(runs.NewDecider(0, hclog.NewNullLogger()), "a")},
 	})
 	fleets := ui.NewFleets(ui.FleetOptions{Client: consulClient, Prefix: "jorc", Default: "default"})
 	server, err := ui.New(ui.Options{Addr: "127.0.0.1:0", Fleets: fleets, Key: true, Log: hclog.NewNullLogger()})
@@ -172,7 +173,7 @@ func fleet(t *testing.T) (base string, h *http.Client) {
 		_, err := rollouts.RecordOf(ctx, "v0")
 		return err
 	})
-	must(rollouts.Trigger(ctx, rollout.Request{Version: "v2", By: "ann", Policy: func(p *rollout.Policy) { p.Canary, p.MaxParallel = 1, rollout.Amount{N: 3} }}))
+	must(rollouts.Trigger(ctx, rollout.Request{Version: "v2", By: "ann", Policy: func(p *pace.Policy) { p.Canary, p.MaxParallel = 1, pace.Amount{N: 3} }}))
 	jar, err := cookiejar.New(nil)
 	must(nil, err)
 	h = &http.Client{Jar: jar}
@@ -249,7 +250,7 @@ func testAnswers(t *testing.T, base string, h *http.Client) {
 	for _, query := range []string{
 		"/hosts?filter=Health+%3D%3D+critical&sort=-Zone&columns=Params,NodeMeta,Status.config&limit=1", "/hosts?role=nothing", "/rollout?state=failed&limit=1",
 		"/stages/pool?limit=1", "/audit?limit=1",
-		"/events?kind=member_joined,node_up&limit=2&after=1", "/profile?values=true", "/runs?state=done", "/services?offset=1&limit=1", "/targets?port=9100", "/hosts/a",
+		"/events?kind=member_joined,node_up&limit=2&after=1", "/profile?values=true", "/profile/history?values=true&limit=2", "/runs?state=done", "/services?offset=1&limit=1", "/targets?port=9100", "/hosts/a",
 	} {
 		validate(t, router, h, one+query, http.StatusOK)
 	}

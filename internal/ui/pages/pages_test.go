@@ -130,8 +130,9 @@ func TestPages(t *testing.T) {
 	f.Must(nil, err)
 	f.Must(f.SetState(t.Context(), f.Node("web-1"), cluster.CategoryConfig, cluster.CategoryState{State: cluster.StateFailed, Version: "v2", Detail: "no space left on device", LogURL: "https://logs.example/1"}))
 	f.shows("/", f.Node("web-1")+": config failed", "no space left on device")
-	f.shows("/rollout", "v2", "ann", "canary", f.Node("web-2"))
-	f.Must(f.Hold(t.Context(), cluster.Scope{Node: f.Node("web-2")}, cluster.Hold{Reason: "new disks"}))
+	f.shows("/rollout", "v2", "ann", "canary", f.Node("web-2"), `<dt>During freezes</dt><dd class="bad">a hole in the fence</dd>`, `<dt>Over the budget</dt><dd class="bad">the hole is open</dd>`)
+	f.Must(f.Hold(t.Context(), cluster.Scope{Node: f.Node("web-2")}, cluster.Hold{Until: time.Now().Add(time.Hour), Reason: "new disks"}))
+	f.shows("/host?name="+url.QueryEscape(f.Node("web-2")), "held: new disks (", " left)")
 	f.shows("/rollout", "<h2>Missing</h2>", f.Node("web-2")+`</a>: <span class="warn">it is held: new disks`)
 	f.shows("/hosts?filter="+url.QueryEscape(`Zone == "rack-web-2"`), "1 of 3 hosts", f.Node("web-2"))
 	f.shows("/host?name="+url.QueryEscape(f.Node("web-1")), "no space left on device", `href="https://logs.example/1"`, "rack-web-1")
@@ -139,10 +140,11 @@ func TestPages(t *testing.T) {
 		return r.WithTemplates([]cluster.TemplateProblem{
 			{Name: "nginx.conf", State: cluster.TemplateFailed, Detail: "its check failed"},
 			{Name: "upstreams", State: cluster.TemplateWaiting, Detail: "service db"},
-		}), nil
+		}).WithExpiring([]cluster.Expiring{{Kind: "certificate", Name: "consul.client_cert"}}), nil
 	}))
-	f.shows("/", f.Node("web-2")+": template nginx.conf failed", f.Node("web-2")+": template upstreams waits longer than usual")
-	f.shows("/host?name="+url.QueryEscape(f.Node("web-2")), "<th scope=\"row\">nginx.conf</th>", "its check failed", "service db", "template &#34;upstreams&#34; waits")
+	f.shows("/", f.Node("web-2")+": certificate consul.client_cert cannot be read", f.Node("web-2")+": template nginx.conf failed", f.Node("web-2")+": template upstreams waits longer than usual")
+	f.shows("/host?name="+url.QueryEscape(f.Node("web-2")), "<th scope=\"row\">nginx.conf</th>", "its check failed", "service db", "template &#34;upstreams&#34; waits",
+		"Certificates and tokens that end", "<th scope=\"row\">consul.client_cert</th><td>certificate</td><td>cannot be read</td>")
 	f.shows("/events", "member_joined")
 	f.shows("/events?kind=desired_version_changed", "v2")
 	f.shows("/services", "db-"+f.name, "2 passing")
@@ -150,7 +152,8 @@ func TestPages(t *testing.T) {
 	f.shows("/dependencies", "<svg", `href="/host?name=`+f.Node("web-1")+`"`)
 	f.shows("/runs", "r1", "reindex")
 	f.shows("/run?id=r1", "reindex", "ann")
-	f.shows("/leaders", f.Node("db"), "motd")
+	f.shows("/leaders", f.Node("db"), "motd", "History of the profile", "<li>motd added</li>", "profile revert ID")
+	f.shows("/leaders?values=1", "<li>motd added: &#34;welcome&#34;</li>", "<li>db_password added</li>")
 	f.shows("/stages", "no member has a template with a stage")
 	f.Stage("web-2", "pool", "param workers")
 	f.shows("/stage?name=pool", "it is held: new disks")
@@ -276,6 +279,7 @@ func TestManyHosts(t *testing.T) {
 	if len(page) > 400<<10 {
 		t.Errorf("the page has %d bytes", len(page))
 	}
+	f.shows("/", "<b>Advice:</b> the cluster has ", "jorc cluster budget set --max-out 10%")
 }
 
 // TestDeniedPages: a team's viewer whose token may not read one prefix of a cluster gets

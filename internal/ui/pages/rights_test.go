@@ -50,6 +50,7 @@ func TestLongerDenials(t *testing.T) {
 		{Name: "two", Role: "web", Service: "web", Check: "passing"},
 		{Name: "three", Role: "db", Service: "mysql", Check: "critical"},
 	} {
+		h.Gossip = true
 		f.JoinHost(h)
 	}
 	two, three := f.Node("two"), f.Node("three")

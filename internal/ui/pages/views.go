@@ -71,7 +71,7 @@ func (l linker) ServiceLink(name string) string { return l.to("/service", "name"
 func (l linker) StageLink(name string) string   { return l.to("/stage", "name", name) }
 func (l linker) RunLink(id string) string       { return l.to("/run", "id", id) }
 
-// pages are the links to the other pages of a list.
+// pager has the links to the other pages of a list.
 type pager struct {
 	ui.Paged
 	From, To        int
@@ -508,11 +508,21 @@ func auditPage(q query) (any, ui.About, error) {
 	return v, v.About, nil
 }
 
+// profileChanges is how many changes of the profile its page shows.
+const profileChanges = 20
+
 func leadersPage(q query) (any, ui.About, error) {
+	values := q.get("values") == "1"
+	history, err := q.fleet.ProfileHistory(q.ctx, values, ui.Page{Limit: profileChanges})
+	if err != nil {
+		return nil, ui.About{}, err
+	}
 	v := struct {
 		base
 		ui.Leaders
 		Profile ui.Profile
-	}{baseOf(q), q.now.Leaders(), q.now.Profile(q.get("values") == "1")}
+		History ui.ProfileHistory
+	}{baseOf(q), q.now.Leaders(), q.now.Profile(values), history}
+	v.Partial = append(v.Partial, history.Partial[len(v.Partial):]...)
 	return v, v.About, nil
 }

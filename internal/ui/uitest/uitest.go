@@ -12,6 +12,7 @@ import (
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
@@ -121,6 +122,9 @@ type Host struct {
 	Check   string // the state of the service's check
 	// Requires is a service that the host requires; empty: none.
 	Requires string
+	// Gossip: it has the check of gossip. Consul's leader removes, once a minute, nodes that have one and that it does not
+	// know.
+	Gossip bool
 }
 
 // JoinHost registers a host with an agent and a service, and makes it a member.
@@ -128,7 +132,6 @@ func (f *Cluster) JoinHost(h Host) {
 	f.t.Helper()
 	node, presence, service := f.Node(h.Name), "jorc-"+f.Name(), h.Service+"-"+f.Name()
 	for _, r := range []*consul.CatalogRegistration{
-		{Node: node, Address: "10.0.0.1", Checks: consul.HealthChecks{{Node: node, CheckID: "serfHealth", Name: "Serf Health Status", Status: "passing"}}},
 		{
 			Node: node, Address: "10.0.0.1", Service: &consul.AgentService{ID: presence, Service: "jorc"},
 			Checks: consul.HealthChecks{{Node: node, CheckID: "service:" + presence, ServiceID: presence, ServiceName: "jorc", Status: "passing"}},
@@ -139,6 +142,11 @@ func (f *Cluster) JoinHost(h Host) {
 		},
 	} {
 		f.Must(nil, f.Server.Client().CatalogRegister(f.t.Context(), r))
+	}
+	if h.Gossip {
+		f.Must(nil, f.Server.Client().CatalogRegister(f.t.Context(), &consul.CatalogRegistration{
+			Node: node, Address: "10.0.0.1", Checks: consul.HealthChecks{{Node: node, CheckID: "serfHealth", Name: "Serf Health Status", Status: "passing"}},
+		}))
 	}
 	f.Must(f.Join(f.t.Context(), node, func(r cluster.Record) (cluster.Record, error) {
 		r.Roles, r.Zone, r.Provides = []string{h.Role}, "rack-"+h.Name, []string{service}
@@ -157,10 +165,8 @@ func (f *Cluster) JoinHost(h Host) {
 func (f *Cluster) Orchestrate(name string) {
 	f.t.Helper()
 	f.background("the orchestrator", orchestrator.New(orchestrator.Options{
-		Client: f.Client, Prefix: "jorc", Cluster: f.Name(), Node: f.Node(name), Grants: true, Interval: time.Second,
-		Deciders: []orchestrator.Decider{
-			orchestrator.ForRollout(rollout.New(f.Client, "jorc", f.Name())), orchestrator.ForStages(),
-		},
+		Client: f.Client, Prefix: "jorc", Cluster: f.Name(), Node: f.Node(name), Rollouts: true, Interval: time.Second,
+		Deciders: []orchestrator.Decider{orchestrator.ForStages()},
 	}).Run)
 }
 
@@ -211,6 +217,7 @@ func (f *Cluster) FailStage(name, of, reason string, changed ...string) {
 func (f *Cluster) Trigger(version string) {
 	f.t.Helper()
 	f.Must(rollout.New(f.Client, "jorc", f.Name()).Trigger(f.t.Context(), rollout.Request{
-		Version: version, By: "ann", Policy: func(p *rollout.Policy) { p.Canary, p.MaxParallel = 1, rollout.Amount{N: 3} },
+		Version: version, By: "ann", Policy: func(p *pace.Policy) { p.Canary, p.MaxParallel = 1, pace.Amount{N: 3} },
+		Exceptions: pace.Exceptions{DuringFreeze: "a hole in the fence", OverBudget: "the hole is open"},
 	}))
 }

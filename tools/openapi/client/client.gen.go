@@ -18,6 +18,9 @@ import (
 
 // Attention Attention is what needs an operator.
 type Attention struct {
+	// Advice Advice is what is recommended although nothing is wrong.
+	Advice []ClusterAdvice `json:"advice"`
+
 	// AsOf AsOf is until when the answer is known to be true.
 	AsOf    time.Time `json:"as_of"`
 	Cluster string    `json:"cluster"`
@@ -89,6 +92,34 @@ type AuditRow struct {
 	What string `json:"what"`
 }
 
+// ChangedParam ChangedParam is one value that a change changed.
+type ChangedParam struct {
+	// Change added, changed, removed
+	Change string `json:"change"`
+
+	// In params, meta, schemas
+	In  string      `json:"in"`
+	Key string      `json:"key"`
+	New interface{} `json:"new,omitempty"`
+	Old interface{} `json:"old,omitempty"`
+
+	// Role empty: the cluster's
+	Role string `json:"role"`
+
+	// Secret its values are never shown
+	Secret bool `json:"secret"`
+}
+
+// ClusterAdvice Advice is what is recommended although nothing is wrong.
+type ClusterAdvice struct {
+	// Command that follows it
+	Command string `json:"command"`
+
+	// Kind budget
+	Kind string `json:"kind"`
+	Text string `json:"text"`
+}
+
 // ClusterAuditEntry AuditEntry is one change that a command made to a cluster, and who made it.
 type ClusterAuditEntry struct {
 	By      *string `json:"by,omitempty"`
@@ -120,6 +151,18 @@ type ClusterEdge struct {
 	For      string `json:"for"`
 	Node     string `json:"node"`
 	Service  string `json:"service"`
+}
+
+// ClusterExpiring Expiring is a certificate or token on which a host relies, and that has to be replaced.
+type ClusterExpiring struct {
+	// Kind certificate, token
+	Kind string `json:"kind"`
+
+	// Name the setting that names it, or the template that renders it
+	Name string `json:"name"`
+
+	// Until zero: it cannot be read
+	Until *time.Time `json:"until,omitempty"`
 }
 
 // ClusterHold Hold says since when, until when, why and by which author. Off lifts, for one role or node, what is held more generally.
@@ -293,11 +336,11 @@ type FailingCheck struct {
 type FinishedRollout struct {
 	By string `json:"by"`
 
-	// Counts Counts are numbers of members. Members is all that take part; each of them is in one of the others.
-	Counts   RolloutCounts `json:"counts"`
-	Ended    *time.Time    `json:"ended,omitempty"`
-	Id       string        `json:"id"`
-	Previous string        `json:"previous"`
+	// Counts Counts are numbers of hosts. Members is all that take part; each of them is in one of the others.
+	Counts   PaceCounts `json:"counts"`
+	Ended    *time.Time `json:"ended,omitempty"`
+	Id       string     `json:"id"`
+	Previous string     `json:"previous"`
 
 	// Reason of the trigger
 	Reason  string     `json:"reason"`
@@ -332,6 +375,9 @@ type Host struct {
 
 	// Events the last ones, the newest first
 	Events []OrchestratorEvent `json:"events"`
+
+	// Expiring Expiring are the certificates and tokens that end soon, have ended or cannot be read.
+	Expiring []ClusterExpiring `json:"expiring"`
 
 	// Failing Failing are its critical checks.
 	Failing []FailingCheck `json:"failing"`
@@ -401,8 +447,11 @@ type Host struct {
 type HostJob struct {
 	ActiveSeconds *int64 `json:"active_seconds,omitempty"`
 
-	// Attempt from 1; a run on a manager may need more
-	Attempt int64      `json:"attempt"`
+	// Attempt from 1; a run on a manager, and a job that was taken back, may need more
+	Attempt int64 `json:"attempt"`
+
+	// Back Back: it was taken back before it began, because its window closed or its member was frozen. The member waits again.
+	Back    *bool      `json:"back,omitempty"`
 	Created *time.Time `json:"created,omitempty"`
 
 	// Done tasks; of a run on a manager only
@@ -606,6 +655,149 @@ type Overview struct {
 	Stale string `json:"stale"`
 }
 
+// PaceApproval Approval is an operator's consent to continue after a step.
+type PaceApproval struct {
+	At   time.Time `json:"at"`
+	By   *string   `json:"by,omitempty"`
+	Step int64     `json:"step"`
+}
+
+// PaceCounts Counts are numbers of hosts. Members is all that take part; each of them is in one of the others.
+type PaceCounts struct {
+	// Done have what the change brings, without an open grant
+	Done int64 `json:"done"`
+
+	// Down they follow when they are back
+	Down int64 `json:"down"`
+
+	// Failed in this change
+	Failed int64 `json:"failed"`
+
+	// GivenUp by an operator
+	GivenUp int64 `json:"given_up"`
+
+	// Held held or drained by an operator; they follow when that ends
+	Held    *int64 `json:"held,omitempty"`
+	Members int64  `json:"members"`
+	Pending int64  `json:"pending"`
+
+	// Working with an open grant; without a policy: at work
+	Working int64 `json:"working"`
+}
+
+// PaceDecision Decision is one thing that a plan decided, for people.
+type PaceDecision struct {
+	// Count all of them
+	Count int64  `json:"count"`
+	Kind  string `json:"kind"`
+
+	// Nodes that it is about, the first of them
+	Nodes  *[]string `json:"nodes,omitempty"`
+	Reason *string   `json:"reason,omitempty"`
+	Text   string    `json:"text"`
+}
+
+// PaceGate Gate is the workflow that is asked after each step of a rollout. The zero Gate asks nothing.
+type PaceGate struct {
+	Interval *string `json:"interval,omitempty"`
+
+	// Samples Samples is how many times in a row it must pass, Interval the time between them.
+	Samples *int64 `json:"samples,omitempty"`
+
+	// Timeout Timeout is how long one sample may take before the rollout is paused.
+	Timeout *string `json:"timeout,omitempty"`
+
+	// Workflow Workflow runs on a manager. It passes with exit code 0, and asks for another attempt with jorc_not_yet.
+	Workflow *string `json:"workflow,omitempty"`
+}
+
+// PaceGateProgress GateProgress is how far the gate of a step is that is done.
+type PaceGateProgress struct {
+	// Answer the last line of the last run, or what it waits for
+	Answer *string    `json:"answer,omitempty"`
+	Asked  *time.Time `json:"asked,omitempty"`
+
+	// Baked it has stayed so for as long as the policy says
+	Baked  *bool      `json:"baked,omitempty"`
+	Failed *bool      `json:"failed,omitempty"`
+	Next   *time.Time `json:"next,omitempty"`
+
+	// Passed Passed: only consent may be missing. Failed: a resume begins the gate again.
+	Passed *bool `json:"passed,omitempty"`
+
+	// Run Run is the run that is asked now, Asked since when; Next is when the next sample is due.
+	Run *string `json:"run,omitempty"`
+
+	// Samples passed in a row
+	Samples *int64 `json:"samples,omitempty"`
+
+	// Since the step is done
+	Since time.Time `json:"since"`
+}
+
+// PaceGroup Group is one place in the order of roles and one zone.
+type PaceGroup struct {
+	Place int64   `json:"place"`
+	Zone  *string `json:"zone,omitempty"`
+}
+
+// PacePassedGate PassedGate is the gate that the rollout passed last.
+type PacePassedGate struct {
+	Answer *string   `json:"answer,omitempty"`
+	At     time.Time `json:"at"`
+
+	// By who approved it
+	By *string `json:"by,omitempty"`
+
+	// Step the one that was done, in words
+	Step string `json:"step"`
+}
+
+// PacePolicy Policy is how a version reaches the members. The zero Policy is the plain one: all members at once, without grants.
+type PacePolicy struct {
+	// ApproveEach ApproveEach: each step but the last waits for an operator's consent.
+	ApproveEach *bool `json:"approve_each,omitempty"`
+
+	// Bake Bake is how long a step that is done must stay without a new failure, before the next begins.
+	Bake *string `json:"bake,omitempty"`
+
+	// Batches Batches are how many members in all are admitted, step by step; the last is 100 %.
+	Batches *[]string `json:"batches,omitempty"`
+
+	// Canary Canary is how many members come first, on their own.
+	Canary *int64 `json:"canary,omitempty"`
+
+	// Gate Gate is the workflow that each step must pass after that.
+	Gate *PaceGate `json:"gate,omitempty"`
+
+	// MaxFailures MaxFailures is how many members may fail before OnFailure happens.
+	MaxFailures *int64 `json:"max_failures,omitempty"`
+
+	// MaxParallel MaxParallel is how many members may be out of service at the same time.
+	MaxParallel *string `json:"max_parallel,omitempty"`
+
+	// MinHealthy MinHealthy is how long all checks of a node must have passed before its grant ends. With it a canary is promoted without being asked.
+	MinHealthy *string `json:"min_healthy,omitempty"`
+
+	// NodeDeadline NodeDeadline is how long a node may hold its grant before it counts as failed.
+	NodeDeadline *string `json:"node_deadline,omitempty"`
+
+	// OnFailure OnFailurePause, the default, or OnFailureRollback
+	OnFailure *string `json:"on_failure,omitempty"`
+
+	// Order Order finishes one role before the next begins.
+	Order *[]string `json:"order,omitempty"`
+
+	// ProgressDeadline ProgressDeadline is how long no member may arrive before the rollout is paused.
+	ProgressDeadline *string `json:"progress_deadline,omitempty"`
+
+	// Windows none: always
+	Windows *[]string `json:"windows,omitempty"`
+
+	// ZoneByZone ZoneByZone finishes one zone before the next begins.
+	ZoneByZone *bool `json:"zone_by_zone,omitempty"`
+}
+
 // Param Param is one param of the profile.
 type Param struct {
 	Key string `json:"key"`
@@ -639,7 +831,7 @@ type Problem struct {
 	// Hosts that it is about, the first of them
 	Hosts []string `json:"hosts"`
 
-	// Kind Kind is paused, observe_only, held, hold_file, damaged, partial, no_cluster, no_orchestrator, orchestrator_failing, rollout_paused, promotion, rollout_failed, failed, down, agent_down, suspect, critical, maintenance, template_failed, template_stale, template_waiting, stage_stopped, run_failed, run_approval, run_waiting, slow, stuck, vacancy or filter.
+	// Kind Kind is paused, observe_only, held, hold_file, damaged, partial, no_cluster, no_orchestrator, orchestrator_failing, budget, rollout_paused, promotion, rollout_failed, failed, down, agent_down, suspect, critical, maintenance, template_failed, template_stale, template_waiting, expiry, stage_stopped, run_failed, run_approval, run_waiting, slow, stuck, vacancy or filter.
 	Kind string `json:"kind"`
 
 	// Severity critical, warning
@@ -680,6 +872,64 @@ type Profile struct {
 
 	// Stale Stale is why it may no longer be, such as a lost connection; empty: it is current, however old its last change.
 	Stale string `json:"stale"`
+}
+
+// ProfileChange ProfileChange is one change of the profile.
+type ProfileChange struct {
+	// By as the command claims; "unknown": it is not recorded
+	By      string `json:"by"`
+	Command string `json:"command"`
+
+	// Gap something wrote the profile without a record just before
+	Gap bool `json:"gap"`
+
+	// Id for 'jorc cluster profile revert'
+	Id    int64          `json:"id"`
+	Items []ChangedParam `json:"items"`
+
+	// More items that are left out
+	More   int64     `json:"more"`
+	Reason string    `json:"reason"`
+	Time   time.Time `json:"time"`
+}
+
+// ProfileHistory ProfileHistory is who changed the profile, when, why, and from what to what.
+type ProfileHistory struct {
+	// AsOf AsOf is until when the answer is known to be true.
+	AsOf time.Time `json:"as_of"`
+
+	// Changes the newest first
+	Changes []ProfileChange `json:"changes"`
+	Cluster string          `json:"cluster"`
+
+	// Command Command is the command line that gives the same answer.
+	Command string `json:"command"`
+
+	// Generation Generation grows with each change.
+	Generation int64 `json:"generation"`
+	Limit      int64 `json:"limit"`
+
+	// Matched with them
+	Matched int64 `json:"matched"`
+
+	// Next Next is the offset of the next page; 0: this is the last one.
+	Next   int64 `json:"next"`
+	Offset int64 `json:"offset"`
+
+	// Partial Partial says what could not be read, and why.
+	Partial []string `json:"partial"`
+
+	// Shown values are in the answer; secret ones never are
+	Shown bool `json:"shown"`
+
+	// Stale Stale is why it may no longer be, such as a lost connection; empty: it is current, however old its last change.
+	Stale string `json:"stale"`
+
+	// Total without the query's filters
+	Total int64 `json:"total"`
+
+	// Unrecorded Unrecorded: something wrote the profile since the newest change without a record.
+	Unrecorded bool `json:"unrecorded"`
 }
 
 // Rollout Rollout is the rollout of the desired version.
@@ -736,53 +986,11 @@ type Rollout struct {
 	Status *RolloutStatus `json:"status,omitempty"`
 
 	// Steps Steps are the steps to come if no host fails, as --dry-run prints them.
-	Steps []RolloutDecision `json:"steps"`
+	Steps []PaceDecision `json:"steps"`
 
 	// Total without the query's filters
 	Total int64  `json:"total"`
 	Why   string `json:"why"`
-}
-
-// RolloutApproval Approval is an operator's consent to continue after a step.
-type RolloutApproval struct {
-	At   time.Time `json:"at"`
-	By   *string   `json:"by,omitempty"`
-	Step int64     `json:"step"`
-}
-
-// RolloutCounts Counts are numbers of members. Members is all that take part; each of them is in one of the others.
-type RolloutCounts struct {
-	// Done at the version, without an open grant
-	Done int64 `json:"done"`
-
-	// Down they follow when they are back
-	Down int64 `json:"down"`
-
-	// Failed at this version
-	Failed int64 `json:"failed"`
-
-	// GivenUp by an operator
-	GivenUp int64 `json:"given_up"`
-
-	// Held held or drained by an operator; they follow when that ends
-	Held    *int64 `json:"held,omitempty"`
-	Members int64  `json:"members"`
-	Pending int64  `json:"pending"`
-
-	// Working with an open grant; without a policy: its workflow runs
-	Working int64 `json:"working"`
-}
-
-// RolloutDecision Decision is one thing that Plan decided, for people.
-type RolloutDecision struct {
-	// Count all of them
-	Count int64  `json:"count"`
-	Kind  string `json:"kind"`
-
-	// Nodes that it is about, the first of them
-	Nodes  *[]string `json:"nodes,omitempty"`
-	Reason *string   `json:"reason,omitempty"`
-	Text   string    `json:"text"`
 }
 
 // RolloutFailed Failed is a member that failed.
@@ -794,44 +1002,6 @@ type RolloutFailed struct {
 	Since   *time.Time `json:"since,omitempty"`
 }
 
-// RolloutGate Gate is the workflow that is asked after each step of a rollout. The zero Gate asks nothing.
-type RolloutGate struct {
-	Interval *string `json:"interval,omitempty"`
-
-	// Samples Samples is how many times in a row it must pass, Interval the time between them.
-	Samples *int64 `json:"samples,omitempty"`
-
-	// Timeout Timeout is how long one sample may take before the rollout is paused.
-	Timeout *string `json:"timeout,omitempty"`
-
-	// Workflow Workflow runs on a manager. It passes with exit code 0, and asks for another attempt with jorc_not_yet.
-	Workflow *string `json:"workflow,omitempty"`
-}
-
-// RolloutGateProgress GateProgress is how far the gate of a step is that is done.
-type RolloutGateProgress struct {
-	// Answer the last line of the last run, or what it waits for
-	Answer *string    `json:"answer,omitempty"`
-	Asked  *time.Time `json:"asked,omitempty"`
-
-	// Baked it has stayed so for as long as the policy says
-	Baked  *bool      `json:"baked,omitempty"`
-	Failed *bool      `json:"failed,omitempty"`
-	Next   *time.Time `json:"next,omitempty"`
-
-	// Passed Passed: only consent may be missing. Failed: a resume begins the gate again.
-	Passed *bool `json:"passed,omitempty"`
-
-	// Run Run is the run that is asked now, Asked since when; Next is when the next sample is due.
-	Run *string `json:"run,omitempty"`
-
-	// Samples passed in a row
-	Samples *int64 `json:"samples,omitempty"`
-
-	// Since the step is done
-	Since time.Time `json:"since"`
-}
-
 // RolloutGranted Granted is a member that has a grant.
 type RolloutGranted struct {
 	Node    string     `json:"node"`
@@ -839,12 +1009,6 @@ type RolloutGranted struct {
 	Since   *time.Time `json:"since,omitempty"`
 	State   string     `json:"state"`
 	Version string     `json:"version"`
-}
-
-// RolloutGroup Group is one place in the order of roles and one zone.
-type RolloutGroup struct {
-	Place int64   `json:"place"`
-	Zone  *string `json:"zone,omitempty"`
 }
 
 // RolloutHost RolloutHost is one host of a rollout.
@@ -915,63 +1079,6 @@ type RolloutOut struct {
 	Reason string   `json:"reason"`
 }
 
-// RolloutPassedGate PassedGate is the gate that the rollout passed last.
-type RolloutPassedGate struct {
-	Answer *string   `json:"answer,omitempty"`
-	At     time.Time `json:"at"`
-
-	// By who approved it
-	By *string `json:"by,omitempty"`
-
-	// Step the one that was done, in words
-	Step string `json:"step"`
-}
-
-// RolloutPolicy Policy is how a version reaches the members. The zero Policy is the plain one: all members at once, without grants.
-type RolloutPolicy struct {
-	// ApproveEach ApproveEach: each step but the last waits for an operator's consent.
-	ApproveEach *bool `json:"approve_each,omitempty"`
-
-	// Bake Bake is how long a step that is done must stay without a new failure, before the next begins.
-	Bake *string `json:"bake,omitempty"`
-
-	// Batches Batches are how many members in all are admitted, step by step; the last is 100 %.
-	Batches *[]string `json:"batches,omitempty"`
-
-	// Canary Canary is how many members come first, on their own.
-	Canary *int64 `json:"canary,omitempty"`
-
-	// Gate Gate is the workflow that each step must pass after that.
-	Gate *RolloutGate `json:"gate,omitempty"`
-
-	// MaxFailures MaxFailures is how many members may fail before OnFailure happens.
-	MaxFailures *int64 `json:"max_failures,omitempty"`
-
-	// MaxParallel MaxParallel is how many members may be out of service at the same time.
-	MaxParallel *string `json:"max_parallel,omitempty"`
-
-	// MinHealthy MinHealthy is how long all checks of a node must have passed before its grant ends. With it a canary is promoted without being asked.
-	MinHealthy *string `json:"min_healthy,omitempty"`
-
-	// NodeDeadline NodeDeadline is how long a node may hold its grant before it counts as failed.
-	NodeDeadline *string `json:"node_deadline,omitempty"`
-
-	// OnFailure OnFailurePause, the default, or OnFailureRollback
-	OnFailure *string `json:"on_failure,omitempty"`
-
-	// Order Order finishes one role before the next begins.
-	Order *[]string `json:"order,omitempty"`
-
-	// ProgressDeadline ProgressDeadline is how long no member may arrive before the rollout is paused.
-	ProgressDeadline *string `json:"progress_deadline,omitempty"`
-
-	// Windows none: always
-	Windows *[]string `json:"windows,omitempty"`
-
-	// ZoneByZone ZoneByZone finishes one zone before the next begins.
-	ZoneByZone *bool `json:"zone_by_zone,omitempty"`
-}
-
 // RolloutRecord RolloutRecord is one rollout that ended, with its hosts.
 type RolloutRecord struct {
 	// Active Spread sums up times of hosts, in seconds.
@@ -987,9 +1094,12 @@ type RolloutRecord struct {
 	// Command Command is the command line that gives the same answer.
 	Command string `json:"command"`
 
-	// Counts Counts are numbers of members. Members is all that take part; each of them is in one of the others.
-	Counts   RolloutCounts `json:"counts"`
-	Finished time.Time     `json:"finished"`
+	// Counts Counts are numbers of hosts. Members is all that take part; each of them is in one of the others.
+	Counts PaceCounts `json:"counts"`
+
+	// DuringFreeze DuringFreeze is why hosts begin although they are frozen.
+	DuringFreeze *string   `json:"during_freeze,omitempty"`
+	Finished     time.Time `json:"finished"`
 
 	// Generation Generation grows with each change.
 	Generation int64 `json:"generation"`
@@ -1002,14 +1112,17 @@ type RolloutRecord struct {
 	Id      string `json:"id"`
 	Outcome string `json:"outcome"`
 
+	// OverBudget OverBudget is why hosts are taken out of service beyond the limits that the budget sets for the cluster, for roles and zones. They count as out for every other change.
+	OverBudget *string `json:"over_budget,omitempty"`
+
 	// Partial Partial says what could not be read, and why.
 	Partial []string `json:"partial"`
 
 	// Policy Policy is how a version reaches the members. The zero Policy is the plain one: all members at once, without grants.
-	Policy     RolloutPolicy `json:"policy"`
-	PolicyText string        `json:"policy_text"`
-	Previous   *string       `json:"previous,omitempty"`
-	Reason     *string       `json:"reason,omitempty"`
+	Policy     PacePolicy `json:"policy"`
+	PolicyText string     `json:"policy_text"`
+	Previous   *string    `json:"previous,omitempty"`
+	Reason     *string    `json:"reason,omitempty"`
 
 	// RollbackOf RollbackOf: it took another rollout back.
 	RollbackOf *RolloutRollback `json:"rollback_of,omitempty"`
@@ -1036,6 +1149,9 @@ type RolloutRepolicied struct {
 type RolloutRollback struct {
 	Reason  string `json:"reason"`
 	Version string `json:"version"`
+
+	// WithGates WithGates: gates, bakes, consent, windows and freezes hold for it.
+	WithGates *bool `json:"with_gates,omitempty"`
 }
 
 // RolloutSpread Spread sums up times of hosts, in seconds.
@@ -1057,8 +1173,8 @@ type RolloutStatus struct {
 	Apart []RolloutOut `json:"apart"`
 
 	// Approval Approval is the last consent of an operator.
-	Approval *RolloutApproval `json:"approval,omitempty"`
-	Asks     *int64           `json:"asks,omitempty"`
+	Approval *PaceApproval `json:"approval,omitempty"`
+	Asks     *int64        `json:"asks,omitempty"`
 
 	// Batch in phase Batch: which, from 1
 	Batch *int64 `json:"batch,omitempty"`
@@ -1070,12 +1186,12 @@ type RolloutStatus struct {
 	By *string `json:"by,omitempty"`
 
 	// Counts at the last change of phase
-	Counts RolloutCounts `json:"counts"`
+	Counts PaceCounts `json:"counts"`
 
 	// Down and not at the version; the first of them
 	Down []string `json:"down"`
 
-	// DuringFreeze DuringFreeze is why hosts begin although they are frozen; empty: they do not.
+	// DuringFreeze DuringFreeze is why hosts begin although they are frozen.
 	DuringFreeze *string         `json:"during_freeze,omitempty"`
 	Failed       []RolloutFailed `json:"failed"`
 
@@ -1087,16 +1203,16 @@ type RolloutStatus struct {
 	Forgiven *int64 `json:"forgiven,omitempty"`
 
 	// Gate Gate is that of the present step, once it is done; PassedGate the one before.
-	Gate *RolloutGateProgress `json:"gate,omitempty"`
+	Gate *PaceGateProgress `json:"gate,omitempty"`
 
-	// Gated Gated is until when the last gate held the rollout; Asks how many runs gates asked for.
+	// Gated Gated is until when the last gate held the change; Asks how many runs gates asked for.
 	Gated *time.Time `json:"gated,omitempty"`
 
 	// Grants that are open or were given up, the oldest first
 	Grants []RolloutGranted `json:"grants"`
 
 	// Group the group that is admitted, with an order or zone by zone
-	Group *RolloutGroup `json:"group,omitempty"`
+	Group *PaceGroup `json:"group,omitempty"`
 
 	// Held Held are members that steps leave out until an operator ends that, by reason.
 	Held []RolloutOut `json:"held"`
@@ -1107,23 +1223,26 @@ type RolloutStatus struct {
 	// Missing Missing are the members that take part and have not arrived; the first of them.
 	Missing []RolloutMissing `json:"missing"`
 
-	// Now Counts are numbers of members. Members is all that take part; each of them is in one of the others.
-	Now RolloutCounts `json:"now"`
+	// Now Counts are numbers of hosts. Members is all that take part; each of them is in one of the others.
+	Now PaceCounts `json:"now"`
 
 	// Out of service without a grant; the first of each reason
 	Out []RolloutOut `json:"out"`
 
+	// OverBudget OverBudget is why hosts are taken out of service beyond the limits that the budget sets for the cluster, for roles and zones. They count as out for every other change.
+	OverBudget *string `json:"over_budget,omitempty"`
+
 	// PassedGate PassedGate is the gate that the rollout passed last.
-	PassedGate *RolloutPassedGate `json:"passed_gate,omitempty"`
-	Phase      string             `json:"phase"`
+	PassedGate *PacePassedGate `json:"passed_gate,omitempty"`
+	Phase      string          `json:"phase"`
 
 	// Policy Policy is how a version reaches the members. The zero Policy is the plain one: all members at once, without grants.
-	Policy RolloutPolicy `json:"policy"`
+	Policy PacePolicy `json:"policy"`
 
 	// Previous Previous is the last version that all members ran without a failure; empty: not known.
 	Previous *string `json:"previous,omitempty"`
 
-	// Promoted Promoted: the rollout needs no consent to continue after the canary.
+	// Promoted Promoted: the change needs no consent to continue after the canary.
 	Promoted *bool   `json:"promoted,omitempty"`
 	Reason   *string `json:"reason,omitempty"`
 
@@ -1246,8 +1365,11 @@ type Run struct {
 type RunMember struct {
 	ActiveSeconds *int64 `json:"active_seconds,omitempty"`
 
-	// Attempt from 1; a run on a manager may need more
+	// Attempt from 1; a run on a manager, and a job that was taken back, may need more
 	Attempt int64 `json:"attempt"`
+
+	// Back Back: it was taken back before it began, because its window closed or its member was frozen. The member waits again.
+	Back *bool `json:"back,omitempty"`
 
 	// Done tasks; of a run on a manager only
 	Done     *[]string    `json:"done,omitempty"`
@@ -1379,6 +1501,9 @@ type RunsRequest struct {
 	// Done Done are the tasks that RetryOf finished, if it was interrupted on a manager: they are not run again.
 	Done *[]string `json:"done,omitempty"`
 
+	// DuringFreeze DuringFreeze is why hosts begin although they are frozen.
+	DuringFreeze *string `json:"during_freeze,omitempty"`
+
 	// Filter as cluster.ParseFilter reads it
 	Filter *string `json:"filter,omitempty"`
 
@@ -1402,13 +1527,19 @@ type RunsRequest struct {
 	Nodes *[]string `json:"nodes,omitempty"`
 
 	// OnManager OnManager: once, on a manager or where the orchestrator is.
-	OnManager *bool       `json:"on_manager,omitempty"`
-	Params    interface{} `json:"params,omitempty"`
+	OnManager *bool `json:"on_manager,omitempty"`
+
+	// OverBudget OverBudget is why hosts are taken out of service beyond the limits that the budget sets for the cluster, for roles and zones. They count as out for every other change.
+	OverBudget *string     `json:"over_budget,omitempty"`
+	Params     interface{} `json:"params,omitempty"`
 
 	// RetryOf the run that Nodes are from
-	RetryOf  *string `json:"retry_of,omitempty"`
-	Role     *string `json:"role,omitempty"`
-	Workflow string  `json:"workflow"`
+	RetryOf *string `json:"retry_of,omitempty"`
+	Role    *string `json:"role,omitempty"`
+
+	// Windows Windows are when its jobs may begin; none: always.
+	Windows  *[]string `json:"windows,omitempty"`
+	Workflow string    `json:"workflow"`
 }
 
 // RunsStanding Standing is the rule behind a run that members join for as long as the rule is there.
@@ -1668,6 +1799,22 @@ type StageCounts struct {
 	Waiting int64 `json:"waiting"`
 }
 
+// StageExemption Exemption is content that hosts take although they are frozen, or beyond the budget, because an operator said so: what waited then. Other content waits.
+type StageExemption struct {
+	By       *string   `json:"by,omitempty"`
+	Contents *[]string `json:"contents,omitempty"`
+
+	// DuringFreeze DuringFreeze is why hosts begin although they are frozen.
+	DuringFreeze *string `json:"during_freeze,omitempty"`
+
+	// Inputs Inputs are what changes. Contents are digests of the content of hosts that want more inputs than are known.
+	Inputs *ClusterStageInputs `json:"inputs,omitempty"`
+
+	// OverBudget OverBudget is why hosts are taken out of service beyond the limits that the budget sets for the cluster, for roles and zones. They count as out for every other change.
+	OverBudget *string   `json:"over_budget,omitempty"`
+	Since      time.Time `json:"since"`
+}
+
 // StageHostStatus HostStatus is one host of a stage.
 type StageHostStatus struct {
 	// Changed names of what changed: of what it waits for, else of its last turn
@@ -1713,6 +1860,9 @@ type StageStatus struct {
 	// Counts Counts are the hosts of a stage by what is expected of them.
 	Counts StageCounts `json:"counts"`
 
+	// Exempt Exempt is what hosts take although a rule of the cluster forbids it, and why.
+	Exempt *[]StageExemption `json:"exempt,omitempty"`
+
 	// Gates what comes between two steps, as the flags of 'jorc update trigger' set it
 	Gates *string `json:"gates,omitempty"`
 
@@ -1724,7 +1874,7 @@ type StageStatus struct {
 	Orchestrated bool `json:"orchestrated"`
 
 	// PassedGate PassedGate is the gate that the rollout passed last.
-	PassedGate *RolloutPassedGate `json:"passed_gate,omitempty"`
+	PassedGate *PacePassedGate `json:"passed_gate,omitempty"`
 
 	// Since of the present change, or of the end of the last one
 	Since *time.Time `json:"since,omitempty"`
@@ -1732,9 +1882,12 @@ type StageStatus struct {
 	State string     `json:"state"`
 
 	// Step Step is the present step, where the stage has gates; PassedGate is the last gate that the stage passed.
-	Step       *StageStepStatus `json:"step,omitempty"`
-	Stops      []StageStop      `json:"stops"`
-	ZoneByZone bool             `json:"zone_by_zone"`
+	Step  *StageStepStatus `json:"step,omitempty"`
+	Stops []StageStop      `json:"stops"`
+
+	// Windows of hosts: all must be open
+	Windows    *[]string `json:"windows,omitempty"`
+	ZoneByZone bool      `json:"zone_by_zone"`
 }
 
 // StageStepStatus StepStatus is one step for people.
@@ -1743,9 +1896,9 @@ type StageStepStatus struct {
 	Approved *ClusterHold `json:"approved,omitempty"`
 
 	// Gate once the step is done
-	Gate   *RolloutGateProgress `json:"gate,omitempty"`
-	Hosts  []string             `json:"hosts"`
-	Number int64                `json:"number"`
+	Gate   *PaceGateProgress `json:"gate,omitempty"`
+	Hosts  []string          `json:"hosts"`
+	Number int64             `json:"number"`
 
 	// Text the canary, zone "a" or turn 2
 	Text string `json:"text"`
@@ -1856,6 +2009,18 @@ type ListHostsParams struct {
 type GetProfileParams struct {
 	// Values Show the values of params.
 	Values *bool `form:"values,omitempty" json:"values,omitempty"`
+}
+
+// ListProfileChangesParams defines parameters for ListProfileChanges.
+type ListProfileChangesParams struct {
+	// Values Show the values of params.
+	Values *bool `form:"values,omitempty" json:"values,omitempty"`
+
+	// Offset How many to leave out.
+	Offset *int `form:"offset,omitempty" json:"offset,omitempty"`
+
+	// Limit How many to return at most.
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // GetRolloutParams defines parameters for GetRollout.
@@ -2071,6 +2236,11 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/fleet/clusters/{cluster}/profile (the `GetProfile` operationId).
 	GetProfile(ctx context.Context, cluster string, params *GetProfileParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListProfileChanges Who changed the profile, when, why, and from what to what, the newest first; secret values never.
+	//
+	// Corresponds with GET /v1/fleet/clusters/{cluster}/profile/history (the `ListProfileChanges` operationId).
+	ListProfileChanges(ctx context.Context, cluster string, params *ListProfileChangesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetRollout The rollout of the desired version.
 	//
 	// Corresponds with GET /v1/fleet/clusters/{cluster}/rollout (the `GetRollout` operationId).
@@ -2267,6 +2437,21 @@ func (c *Client) GetLeaders(ctx context.Context, cluster string, reqEditors ...R
 // Corresponds with GET /v1/fleet/clusters/{cluster}/profile (the `GetProfile` operationId).
 func (c *Client) GetProfile(ctx context.Context, cluster string, params *GetProfileParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetProfileRequest(c.Server, cluster, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListProfileChanges Who changed the profile, when, why, and from what to what, the newest first; secret values never.
+//
+// Corresponds with GET /v1/fleet/clusters/{cluster}/profile/history (the `ListProfileChanges` operationId).
+func (c *Client) ListProfileChanges(ctx context.Context, cluster string, params *ListProfileChangesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListProfileChangesRequest(c.Server, cluster, params)
 	if err != nil {
 		return nil, err
 	}
@@ -2970,6 +3155,85 @@ func NewGetProfileRequest(server string, cluster string, params *GetProfileParam
 
 		if params.Values != nil {
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "values", *params.Values, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListProfileChangesRequest constructs an http.Request for the ListProfileChanges method
+func NewListProfileChangesRequest(server string, cluster string, params *ListProfileChangesParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "cluster", cluster, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/fleet/clusters/%s/profile/history", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Values != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "values", *params.Values, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+		}
+
+		if params.Offset != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "offset", *params.Offset, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+		}
+
+		if params.Limit != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -3845,6 +4109,13 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/fleet/clusters/{cluster}/profile (the `GetProfile` operationId).
 	GetProfileWithResponse(ctx context.Context, cluster string, params *GetProfileParams, reqEditors ...RequestEditorFn) (*GetProfileResponse, error)
 
+	// ListProfileChangesWithResponse Who changed the profile, when, why, and from what to what, the newest first; secret values never.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/fleet/clusters/{cluster}/profile/history (the `ListProfileChanges` operationId).
+	ListProfileChangesWithResponse(ctx context.Context, cluster string, params *ListProfileChangesParams, reqEditors ...RequestEditorFn) (*ListProfileChangesResponse, error)
+
 	// GetRolloutWithResponse The rollout of the desired version.
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -4397,6 +4668,54 @@ func (r GetProfileResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetProfileResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListProfileChangesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ProfileHistory
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListProfileChangesResponse) GetJSON200() *ProfileHistory {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ListProfileChangesResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListProfileChangesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListProfileChangesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListProfileChangesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListProfileChangesResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -5054,6 +5373,19 @@ func (c *ClientWithResponses) GetProfileWithResponse(ctx context.Context, cluste
 	return ParseGetProfileResponse(rsp)
 }
 
+// ListProfileChangesWithResponse Who changed the profile, when, why, and from what to what, the newest first; secret values never.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/fleet/clusters/{cluster}/profile/history (the `ListProfileChanges` operationId).
+func (c *ClientWithResponses) ListProfileChangesWithResponse(ctx context.Context, cluster string, params *ListProfileChangesParams, reqEditors ...RequestEditorFn) (*ListProfileChangesResponse, error) {
+	rsp, err := c.ListProfileChanges(ctx, cluster, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListProfileChangesResponse(rsp)
+}
+
 // GetRolloutWithResponse The rollout of the desired version.
 //
 // Returns a wrapper object for the known response body format(s).
@@ -5510,6 +5842,39 @@ func ParseGetProfileResponse(rsp *http.Response) (*GetProfileResponse, error) {
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest Profile
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListProfileChangesResponse parses an HTTP response from a ListProfileChangesWithResponse call
+func ParseListProfileChangesResponse(rsp *http.Response) (*ListProfileChangesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListProfileChangesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ProfileHistory
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/pace"
+	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/runs"
+)
+
+// TestChange: one command sees and steers a version, the files of a stage and runs, by IDs that may be cut; a verb that a kind
+// does not have, and an ID that names nothing or too much, is wrong usage.
+func TestChange(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, "web-1", "web-2")
+	client := f.server.Client()
+	cl, rollouts := cluster.New(client, "jorc", "prod"), rollout.New(client, "jorc", "prod")
+	do := func(args ...string) result { return jorc(t, f.env, append([]string{"change"}, args...)...) }
+	want := func(code int, part string, args ...string) result {
+		t.Helper()
+		got := do(args...)
+		if got.code != code || !strings.Contains(got.stdout+got.stderr, part) {
+			t.Errorf("change %v: got %+v, want code %d and %q", args, got, code, part)
+		}
+		return got
+	}
+	ids := func(args ...string) string {
+		t.Helper()
+		got := do(append([]string{"list", "-o", "json"}, args...)...)
+		var all []shownChange
+		if err := json.Unmarshal([]byte(got.stdout), &all); got.code != 0 || err != nil {
+			t.Fatalf("list: %+v, %v", got, err)
+		}
+		var names []string
+		for _, x := range all {
+			names = append(names, x.ID)
+		}
+		slices.Sort(names)
+		return strings.Join(names, " ")
+	}
+	if got := ids(); got != "" {
+		t.Errorf("in progress at first: %s", got)
+	}
+	want(exitUsage, "no change is in progress", "show")
+
+	if _, err := rollouts.Trigger(t.Context(), rollout.Request{Version: "v1", By: "ann", Policy: func(p *pace.Policy) { p.Canary = 1 }}); err != nil {
+		t.Fatal(err)
+	}
+	want(0, "version", "show") // the only one
+	want(exitTimeout, "", "wait", "--timeout", "1ms")
+	limit := cluster.StageInputs{List: []cluster.StageInput{{Name: "key app/limit", Digest: "d1"}}}
+	for _, node := range []string{"web-1", "web-2"} {
+		if _, err := cl.ReportWriter(node).Change(t.Context(), func(r cluster.Report) (cluster.Report, error) {
+			return r.WithStage("edge", cluster.StageReport{Policy: cluster.StagePolicy{MaxParallel: "1"}, Wants: "c1", Changed: limit}), nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range []string{"backup-1", "backup-2"} {
+		if _, _, err := runs.New(cl.Store()).Ask(t.Context(), id, runs.Request{Workflow: "say", NeedsApproval: true}, "bob"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := ids(); got != "files.edge run.backup-1 run.backup-2 version.v1" {
+		t.Errorf("in progress: %s", got)
+	}
+	if got := ids("--kind", "run"); got != "run.backup-1 run.backup-2" {
+		t.Errorf("runs in progress: %s", got)
+	}
+	want(exitUsage, "must be one of version, files, run", "list", "--kind", "runs")
+	want(exitUsage, "4 changes are in progress: give one of ", "show")
+	want(exitUsage, `"backup" is the beginning of 2 changes: give one of run.backup-`, "show", "backup")
+	want(exitUsage, `there is no change "run.backup-3", did you mean "run.backup-`, "show", "run.backup-3")
+
+	want(0, "web-1", "show", "ed")
+	want(0, "say", "show", "run.backup-1")
+	want(1, "version.v1\t", "why", "web-1", "-o", "plain")
+	want(1, "files.edge\twaiting\t", "why", "web-1", "-o", "plain")
+
+	want(0, "v1\tpaused", "pause", "v1", "--reason", "a look", "-o", "plain")
+	want(0, "v1\twaiting", "resume", "version.v1", "-o", "plain")
+	want(0, "v1\twaiting", "approve", "v1", "-o", "plain")
+	want(0, "backup-1\tpending", "approve", "backup-1", "-o", "plain")
+	want(0, "backup-2\tcancel", "cancel", "backup-2", "-o", "plain")
+	want(1, "not stopped", "resume", "edge")
+	want(1, "no host has it with approve_each", "approve", "edge")
+	want(1, "no open grant", "give-up", "web-1")
+	want(0, "", "retry", "v1", "web-1")
+	want(exitUsage, "which host", "retry", "v1")
+	for _, args := range [][]string{
+		{"pause", "edge"},
+		{"pause", "backup-1"},
+		{"resume", "backup-1"},
+		{"cancel", "edge"},
+		{"cancel", "v1", "--kill"},
+		{"wait", "edge"},
+		{"show", "edge", "--watch"},
+		{"logs", "v1"},
+		{"history", "v1"},
+		{"history", "edge"},
+		{"resume", "v1", "--over-budget", "now"},
+		{"retry", "edge", "--from-start"},
+	} {
+		if got := do(args...); got.code != exitUsage || !strings.Contains(got.stderr, "; ") {
+			t.Errorf("change %v: got %+v, want code %d and what to do instead", args, got, exitUsage)
+		}
+	}
+	want(0, "v1\taborted", "cancel", "v1", "-o", "plain")
+	want(0, "v1\taborted", "cancel", "v1", "-o", "plain")
+	want(exitUsage, "it has ended", "pause", "v1")
+	if got := ids(); got != "files.edge run.backup-1" {
+		t.Errorf("in progress after the rollout ended: %s", got)
+	}
+	if got := ids("--all"); !strings.Contains(got, "version.v1") || !strings.Contains(got, "run.backup-2") {
+		t.Errorf("all: %s", got)
+	}
+}
+
+// TestChangeHistory: what has ended is found by its ID, and a failed run is tried again where it failed.
+func TestChangeHistory(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, "a", "b")
+	f.orchestrate()
+	do := func(args ...string) result { return jorc(t, f.env, args...) }
+	if got := do("cluster", "run", "break", "--id", "broken", "--wait", "--timeout", "60s"); got.code != 1 {
+		t.Fatalf("the run: %+v", got)
+	}
+	if got := do("change", "wait", "broken", "--timeout", "60s"); got.code != 1 {
+		t.Errorf("wait: %+v", got)
+	}
+	if got := do("change", "history", "-o", "plain"); got.code != 0 || !strings.HasPrefix(got.stdout, "run.broken\tworkflow break on ") {
+		t.Errorf("history: %+v", got)
+	}
+	if got := do("change", "history", "broken"); got.code != 0 || !strings.Contains(got.stdout, "exit code") {
+		t.Errorf("history of one: %+v", got)
+	}
+	if got := do("change", "logs", "broken", "a"); got.code != 0 || !strings.Contains(got.stdout, "no such disk") {
+		t.Errorf("logs: %+v", got)
+	}
+	got := do("change", "retry", "broken", "a", "-o", "json")
+	var again runs.Run
+	if err := json.Unmarshal([]byte(got.stdout), &again); got.code != 0 || err != nil {
+		t.Fatalf("retry: %+v, %v", got, err)
+	}
+	f.eventually("the retry to end", func() error {
+		d, err := runs.New(cluster.New(f.server.Client(), "jorc", "prod").Store()).Show(t.Context(), again.ID)
+		if err == nil && (!d.State.Ended() || len(d.Members) != 1 || d.Members[0].Node != "a") {
+			err = fmt.Errorf("it is %+v", d)
+		}
+		return err
+	})
+	if got := do("change", "retry", "broken", "nowhere"); got.code == 0 {
+		t.Errorf("a retry on a host that does not exist: %+v", got)
+	}
+}

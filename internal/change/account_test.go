@@ -1,0 +1,69 @@
+package change_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jorc/jorc/internal/change"
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/pace"
+	"github.com/jorc/jorc/internal/rollout"
+)
+
+// TestGoneMembers: a member that left the catalog counts as out of service and in shares for a day; after that,
+// and if it never had a host, it does neither. One that is down for longer stays.
+func TestGoneMembers(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
+	for _, test := range []struct {
+		name    string
+		absent  bool
+		version string        // that it ran
+		since   time.Duration // that it is absent or down; 0: that is not known
+		out     int           // of the cluster
+		allowed int           // half of it
+	}{
+		{"absent for almost a day", true, "v1", 24*time.Hour - time.Second, 1, 2},
+		{"absent for a day", true, "v1", 24 * time.Hour, 0, 1},
+		{"absent since an unknown time", true, "v1", 0, 1, 2},
+		{"never had a host", true, "", 0, 0, 1},
+		{"down for a week", false, "v1", 7 * 24 * time.Hour, 1, 2},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := cluster.State{Hosts: map[string]*cluster.Host{}, Control: cluster.Control{Budget: &pace.Budget{MaxOut: pace.Amount{N: 50, Percent: true}}}}
+			for _, node := range []string{"a", "b", "c", "d"} {
+				h := &cluster.Host{Node: node, Member: true, Reported: true, Report: cluster.Report{Version: "v1"}}
+				signals := cluster.Signals{Cataloged: true, Gossip: cluster.SignalPassing, Agent: cluster.SignalPassing, Maintenance: cluster.MaintenanceNone, Checks: consul.HealthPassing}
+				if node == "d" {
+					h.Report.Version = test.version
+					signals.Cataloged, signals.Gossip, signals.Agent = !test.absent, cluster.SignalFailing, cluster.SignalFailing
+				}
+				h.Condition = cluster.Assess(signals)
+				s.Hosts[node] = h
+			}
+			members, err := rollout.StateOf(&s, rollout.Stored{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			life := func(node string) (liveness, health time.Time) {
+				if node == "d" && test.since > 0 {
+					liveness = now.Add(-test.since)
+				}
+				return liveness, health
+			}
+			asked := false
+			read := change.ReadLife(func(context.Context, *cluster.Cluster) (change.Life, error) { asked = true; return life, nil })
+			known, err := read.Of(t.Context(), nil, members)
+			if err != nil || asked != test.absent || (known != nil) != test.absent {
+				t.Errorf("since when members are away was read: %t (%v), want %t", asked, err, test.absent)
+			}
+			use := change.Count(&s, members, change.Documents{}, "", life, now).Uses()[0]
+			if use.Out != test.out || use.Allowed != test.allowed {
+				t.Errorf("%d are out of service of %d that may be; want %d of %d", use.Out, use.Allowed, test.out, test.allowed)
+			}
+		})
+	}
+}

@@ -1,0 +1,112 @@
+package change_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jorc/jorc/internal/change"
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/pace"
+	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/runs"
+	"github.com/jorc/jorc/internal/stage"
+)
+
+// fleet are 5,000 members of a cluster with a budget of a tenth. A version is running: a third
+// has it. With all, new content of a stage, which half of them has, and a run that disturbs are, too.
+func fleet(b *testing.B, now time.Time, all bool) (cluster.State, rollout.Stored, stage.Documents, []runs.Active) {
+	b.Helper()
+	const hosts = 5000
+	s := cluster.State{Hosts: map[string]*cluster.Host{}, Desired: "v2", Control: cluster.Control{Budget: &pace.Budget{MaxOut: pace.Amount{N: 10, Percent: true}}}}
+	input := cluster.StageInputsOf([]cluster.StageInput{{Name: "key app/limit", Digest: "d"}})
+	run := runs.Active{Run: runs.Run{ID: "r", Request: runs.Request{Workflow: "patch", Disturbs: true}, Created: now, State: runs.Running, Started: now}, Jobs: map[string]runs.Job{}}
+	for i := range hosts {
+		node := fmt.Sprintf("node-%04d", i)
+		h := &cluster.Host{
+			Node: node, Member: true, Reported: true, Record: cluster.Record{Roles: []string{"web"}, Zone: fmt.Sprintf("rack-%d", i%50), Static: []string{"converge"}},
+			Report:    cluster.Report{Version: "v1", Since: now.Add(-time.Hour)},
+			Condition: cluster.Condition{Liveness: cluster.LivenessUp, Agent: cluster.AgentUp, Health: consul.HealthPassing},
+		}
+		if i%3 == 0 {
+			h.Report.Version = "v2"
+		}
+		if all {
+			h.Report.Stages = map[string]cluster.StageReport{"edge": {Policy: cluster.StagePolicy{MaxParallel: "1%"}, Wants: "c", Changed: input}}
+			if i%2 == 0 {
+				h.Report.Stages["edge"] = cluster.StageReport{Policy: cluster.StagePolicy{MaxParallel: "1%"}, Turn: "1.s", Content: "c", Taken: input, State: cluster.StageDone}
+			}
+			run.Roster = append(run.Roster, node)
+			if i%5 == 0 {
+				run.Jobs[node] = runs.Job{State: runs.Done, Attempt: 1, History: []runs.Change{{At: now.Add(-time.Hour), State: runs.Done}}}
+			}
+		}
+		s.Hosts[node] = h
+	}
+	limit, err := pace.PolicyAmount("1%")
+	if err != nil {
+		b.Fatal(err)
+	}
+	stored := rollout.Stored{Desired: "v2", Exists: true, Control: s.Control, Session: "s", Document: rollout.Document{
+		Version: "v2", Previous: "v1", Policy: pace.Policy{MaxParallel: limit}, Started: now.Add(-time.Hour),
+		Progress: pace.Progress{Since: now.Add(-time.Hour), Phase: pace.Batch, Batch: 1},
+	}}
+	return s, stored, stage.Documents{Stage: "edge", Turns: stage.Turns{Active: true, Seq: 2500}}, []runs.Active{run}
+}
+
+// BenchmarkPass plans, on a state that is there, with one active change and with three: the pass
+// that offers grants, and after it the round of a cycle, which plans stages and runs on one count. Target: a pass with three
+// takes at most 1.5 times as long as one with one, and at most 40 ms.
+func BenchmarkPass(b *testing.B) {
+	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	plan := func(b *testing.B, s *cluster.State, stored rollout.Stored, d change.Documents, do func(members rollout.State, places *pace.Account)) {
+		b.Helper()
+		members, err := rollout.StateOf(s, stored)
+		if err != nil {
+			b.Fatal(err)
+		}
+		do(members, change.Count(s, members, d, "", nil, now))
+	}
+	for _, changes := range []int{1, 3} {
+		s, stored, turns, active := fleet(b, now, changes == 3)
+		documents := change.Documents{Stages: map[string]stage.Documents{"edge": turns}}
+		grants := func(b *testing.B) {
+			plan(b, &s, stored, documents, func(members rollout.State, places *pace.Account) {
+				if members.Places = places; len(rollout.Plan(stored.Document, members, now).Offers) == 0 {
+					b.Fatal("nothing is offered")
+				}
+			})
+		}
+		b.Run(fmt.Sprintf("grants, %d active", changes), func(b *testing.B) {
+			for b.Loop() {
+				grants(b)
+			}
+		})
+		if changes == 1 {
+			continue
+		}
+		members := s.Members(nil)
+		for i := range members {
+			members[i].Agent = cluster.AgentUp
+		}
+		b.Run("all kinds", func(b *testing.B) {
+			for b.Loop() {
+				grants(b)
+				plan(b, &s, stored, documents, func(_ rollout.State, places *pace.Account) {
+					p := stage.Plan(turns.Turns, turns.Stops, stage.State{Stage: "edge", Session: "s", Hosts: stage.HostsOf(&s)["edge"], Places: places}, now)
+					if len(p.Offers) == 0 {
+						b.Fatal("no turn is offered")
+					}
+					for _, node := range p.Offers {
+						places.Take(node)
+					}
+					c := runs.Plan(runs.Situation{Now: now, Members: members, Left: func(pace.Demand, []string) *pace.Account { return places.Clone() }}, active, nil)
+					if len(c.Queues) == 0 {
+						b.Fatal("no job is given")
+					}
+				})
+			}
+		})
+	}
+}

@@ -1,0 +1,78 @@
+package converge
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/crashtest"
+)
+
+// documents are what this package keeps on the disk.
+var documents = map[string]crashtest.Document{
+	"grant.json": {
+		Write: func(dir, content string) error {
+			return writeGrant(filepath.Join(dir, "state", "grant.json"), grantRecord{ID: "g", Version: content})
+		},
+		Read: func(dir string) (string, error) {
+			r, err := readGrant(filepath.Join(dir, "state", "grant.json"))
+			return r.Version, err
+		},
+	},
+	"converge.json": {
+		Write: func(dir, content string) error {
+			c := convergerIn(dir)
+			c.p = newProgress()
+			c.p.Entered = content
+			return c.save()
+		},
+		Read: func(dir string) (string, error) {
+			p, _, err := readProgress(convergerIn(dir).progressFile())
+			return p.Entered, err
+		},
+	},
+	"drift.json": {
+		Write: func(dir, content string) error {
+			return convergerIn(dir).drift.save(&snapshot{Format: snapshotFormat, Version: content})
+		},
+		Read: func(dir string) (string, error) {
+			s, err := readSnapshot(convergerIn(dir).drift.file)
+			if s == nil {
+				return "", err
+			}
+			return s.Version, err
+		},
+	},
+	"version file": {
+		Write: func(dir, content string) error {
+			return cluster.WriteVersionFile(filepath.Join(dir, "new", "version"), content)
+		},
+		Read: func(dir string) (string, error) {
+			version, err := cluster.ReadVersionFile(filepath.Join(dir, "new", "version"))
+			if errors.Is(err, cluster.ErrNoVersion) {
+				return "", nil
+			}
+			return version, err
+		},
+	},
+}
+
+func convergerIn(dir string) *Converger {
+	return New(Options{Node: "n1", StateDir: filepath.Join(dir, "state"), VersionFile: filepath.Join(dir, "version"), Log: hclog.NewNullLogger()})
+}
+
+func init() {
+	if code, child := crashtest.Child(crashtest.Documents(documents)); child {
+		os.Exit(code)
+	}
+}
+
+// TestDocumentsSurvivePowerFailures: after any power failure the start finds each document old or new.
+func TestDocumentsSurvivePowerFailures(t *testing.T) {
+	t.Parallel()
+	crashtest.TestDocuments(t, documents)
+}

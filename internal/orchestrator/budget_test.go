@@ -1,0 +1,76 @@
+package orchestrator_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/orchestrator"
+	"github.com/jorc/jorc/internal/pace"
+	"github.com/jorc/jorc/internal/runs"
+)
+
+// TestBudgetThatCannotBeRead: a budget that is damaged after a cycle began, and before its deciders read
+// again, holds a stage and a run that disturbs; both have one host once it can be read.
+func TestBudgetThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	for _, node := range []string{"a", "b"} {
+		s.host(node, "10.0.0.1", "passing", "passing")
+		s.join(node)
+		s.put(cluster.ReportKey(node), `{"format":1,"stages":{"edge":{"policy":{"max_parallel":"100%"},"wants":"c","changed":{"list":[{"name":"key a","digest":"d"}]}}}}`)
+	}
+	s.must(s.cluster.SetBudget(t.Context(), &pace.Budget{MaxOut: pace.Amount{N: 1}}))
+	control := s.store.Path(cluster.KeyControl)
+	good, _, err := s.client.KVGet(t.Context(), control, consul.Query{})
+	s.must(nil, err)
+	_, _, err = runs.New(s.store).Ask(t.Context(), "r1", runs.Request{Workflow: "good", Disturbs: true}, "ann")
+	s.must(nil, err)
+	var damaged atomic.Bool
+	o := quick(s.client)
+	o.Interval = 50 * time.Millisecond
+	o.Deciders = []orchestrator.Decider{
+		&recorder{name: "breaks the budget", decide: func(ctx context.Context, in orchestrator.Input) ([]orchestrator.Decision, error) {
+			if len(in.State.ActiveRuns) == 0 || damaged.Swap(true) {
+				return nil, nil
+			}
+			return nil, s.client.KVPut(ctx, &consul.KVPair{Key: control, Value: []byte("garbage")})
+		}},
+		orchestrator.ForStages(), orchestrator.ForRuns(runs.NewDecider(0, nil), "boss"),
+	}
+	orch, _ := s.start(o)
+	s.eventually("the orchestrator to be idle", func() error {
+		if last := orch.Status().Last; last == nil || !strings.HasPrefix(last.Idle, cluster.KeyControl+" cannot be read") {
+			return errEventsPending
+		}
+		return nil
+	})
+	out := func(key func(node string) string, what string) (nodes []string) {
+		for _, node := range []string{"a", "b"} {
+			p, _, err := s.client.KVGet(t.Context(), s.store.Path(key(node)), consul.Query{})
+			if s.must(nil, err); p != nil && strings.Contains(string(p.Value), what) {
+				nodes = append(nodes, node)
+			}
+		}
+		return nodes
+	}
+	turns := func() []string {
+		return out(func(node string) string { return cluster.TurnKey(node, "edge") }, `"content":"c"`)
+	}
+	jobs := func() []string { return out(cluster.QueueKey, `"disturbs":true`) }
+	if t, j := turns(), jobs(); len(t)+len(j) > 0 {
+		s.t.Errorf("while the budget cannot be read %v have turns, and %v jobs", t, j)
+	}
+	s.put(cluster.KeyControl, string(good.Value))
+	s.eventually("one host to have a turn and a job", func() error {
+		if t, j := turns(), jobs(); len(t) != 1 || len(j) != 1 || t[0] != j[0] {
+			return fmt.Errorf("%v have turns, and %v jobs", t, j)
+		}
+		return nil
+	})
+}

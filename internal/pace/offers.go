@@ -1,0 +1,146 @@
+package pace
+
+import "slices"
+
+// stopped is why no host at all is offered a grant.
+func (v *Survey) stopped() Reason {
+	frozen, isFrozen := v.Frozen(nil) // the whole cluster
+	switch {
+	case !v.Paced():
+		return Reason{Code: BecauseFree}
+	case v.Phase == Aborted:
+		return Reason{Code: BecauseAborted}
+	case v.Stopped != "" && !v.Over():
+		return Reason{Code: BecausePaused, Said: v.Stopped}
+	case v.Halted != "":
+		return Reason{Code: BecauseHalted, Said: v.Halted}
+	case !v.InWindow():
+		return Reason{Code: BecauseWindow, At: v.windowChange()}
+	case isFrozen:
+		return Reason{Code: BecauseFreeze, Said: frozen.String()}
+	case v.now.Before(v.Quiet):
+		return Reason{Code: BecauseQuiet, At: v.Quiet}
+	}
+	return Reason{}
+}
+
+// barred is why a grant of this member alone has to wait.
+func (v *Survey) barred(m Member) Reason {
+	if m.Want.Apart != "" {
+		return Reason{Code: BecauseApart, Said: m.Want.Apart}
+	}
+	return v.waits(&m)
+}
+
+// waits is barred of one that takes part.
+func (v *Survey) waits(m *Member) Reason {
+	frozen, isFrozen := v.Frozen(m.Roles)
+	switch {
+	case m.Aside() != "":
+		return Reason{Code: BecauseHeld, Said: m.Aside()}
+	case !m.Up:
+		return Reason{Code: BecauseDown}
+	case isFrozen:
+		return Reason{Code: BecauseFreeze, Said: frozen.String()}
+	case m.Part.declined(v.now):
+		return Reason{Code: BecauseDeclined, Said: m.Part.Reason}
+	case m.Part.Silent() && v.now.Before(m.Part.Rested()):
+		return Reason{Code: BecauseSilent, N: m.Part.Unanswered, At: m.Part.Rested()}
+	}
+	return Reason{}
+}
+
+// expired reports whether the member's offer is to be withdrawn: it was not answered in
+// time, the member may no longer begin, or it has arrived with an earlier grant, of which
+// the orchestrator did not know when it made the offer: an import had overwritten the report.
+func (v *Survey) expired(m Member) bool {
+	if m.State == Working && m.Want.Has && !m.Part.Open() {
+		return true
+	}
+	host := *m.Host
+	host.HoldFile = "" // the host declines by itself
+	m.Host = &host
+	late := !m.Part.Until.IsZero() && !v.now.Before(m.Part.Until)
+	return late || v.now.Sub(m.Part.Since) >= AnswerWithin || !v.barred(m).None()
+}
+
+// needsGrant reports whether the member begins as soon as it is granted.
+func (v *Survey) needsGrant(m *Member) bool {
+	return m.Up && (m.State == Pending || m.State == Failed && v.triesAgain(m))
+}
+
+// triesAgain reports whether a member that failed needs another grant for that.
+func (v *Survey) triesAgain(m *Member) bool {
+	return !v.Final && (m.Part.Stranded() || !m.Part.Granted() && !m.Part.GivenUp())
+}
+
+// Offers are the grants for which there is room.
+func (v *Survey) Offers() (all []Offer) {
+	v.denied = nil
+	if !v.stopped().None() {
+		return nil
+	}
+	candidates := v.candidates()
+	slices.SortStableFunc(candidates, func(a, b *Member) int { return a.Part.Tries() - b.Part.Tries() })
+	allowed, out := v.Room()
+	count, open := len(out), 0
+	for _, m := range out {
+		if m.Part.Granted() {
+			open++
+		}
+	}
+	places := v.Places.Clone()
+	for _, m := range candidates {
+		limit, admitted := places.Admit(m.Node)
+		if admitted && m.Out() == InService && !places.IsOut(m.Node) { // one that is out already takes no place
+			limit, admitted = v.leases.admit()
+		}
+		switch {
+		case m.Part.Granted(): // stranded: it stays in its place
+		case open >= allowed, count >= allowed && m.Out() == InService:
+			continue
+		case !admitted:
+			v.denied = append(v.denied, Denied{m.Node, limit})
+			continue
+		default:
+			places.Take(m.Node)
+			open++
+			if m.Out() == InService {
+				count++
+			}
+		}
+		all = append(all, Offer{Node: m.Node, Tries: m.Part.Tries(), Until: v.until(*m)})
+	}
+	return all
+}
+
+// candidates are the members that begin as soon as there is room for them. What restores takes
+// the members that are out of service for something else first, whatever the
+// step: they need no room. Where groups come one after the other only members of one
+// group are at work.
+func (v *Survey) candidates() (all []*Member) {
+	s := v.Step()
+	for i := range v.Members {
+		m := &v.Members[i]
+		if v.needsGrant(m) && (s.Admits(m.Key) || v.outOfTurn(*m)) && v.waits(m).None() {
+			all = append(all, m)
+		}
+	}
+	if !v.Restores || v.Over() || !v.grouped() {
+		return all
+	}
+	groups := map[Group]bool{}
+	for _, m := range v.In(Working) {
+		groups[m.Key.Group] = true
+	}
+	if i := slices.IndexFunc(all, func(m *Member) bool { return m.Part.Stranded() }); len(groups) == 0 && i >= 0 {
+		groups[all[i].Key.Group] = true
+	}
+	if len(groups) == 0 {
+		return all
+	}
+	return slices.DeleteFunc(all, func(m *Member) bool { return !groups[m.Key.Group] })
+}
+
+// outOfTurn reports whether what restores takes the member back before its turn.
+func (v *Survey) outOfTurn(m Member) bool { return v.Restores && m.Part.Stranded() }

@@ -1,0 +1,59 @@
+package stage
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/jorc/jorc/internal/crashtest"
+	"github.com/jorc/jorc/internal/replace"
+)
+
+// documents are what this package keeps on the disk.
+var documents = map[string]crashtest.Document{
+	"record": {
+		Write: func(base, content string) error { return writeRecord(dir(base, "s"), record{Has: content}) },
+		Read: func(base string) (string, error) {
+			r, err := readRecord(dir(base, "s"))
+			return r.Has, err
+		},
+	},
+	// An intent says which old files were kept: these are there as soon as it is.
+	"intent": {
+		Write: func(base, content string) error {
+			d := dir(base, "s")
+			files, err := keepOld(d, []replace.File{{Destination: "/a"}, {Destination: "/b"}}, func(f replace.File) ([]byte, bool, error) {
+				return []byte(content + f.Destination), false, nil
+			})
+			if err != nil {
+				return err
+			}
+			return writeRecord(d, record{Turn: turnRecord{ID: content, State: intended, Files: files}})
+		},
+		Read: func(base string) (string, error) {
+			d := dir(base, "s")
+			r, err := readRecord(d)
+			if err != nil || r.Turn.ID != "new" { // those of a turn that has ended are no longer read
+				return r.Turn.ID, err
+			}
+			for i, f := range r.Turn.Files {
+				if data, err := os.ReadFile(oldFileName(d, i)); err != nil || string(data) != r.Turn.ID+f.Destination {
+					return "", fmt.Errorf("the old %s: %q, %w", f.Destination, data, err)
+				}
+			}
+			return r.Turn.ID, nil
+		},
+	},
+}
+
+func init() {
+	if code, child := crashtest.Child(crashtest.Documents(documents)); child {
+		os.Exit(code)
+	}
+}
+
+// TestDocumentsSurvivePowerFailures: after any power failure the start finds each document old or new.
+func TestDocumentsSurvivePowerFailures(t *testing.T) {
+	t.Parallel()
+	crashtest.TestDocuments(t, documents)
+}
