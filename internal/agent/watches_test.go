@@ -49,13 +49,13 @@ func inFront(t *testing.T, s *consultest.Server) (*blocking, string) {
 	t.Helper()
 	b := &blocking{now: map[string]int{}}
 	to := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: s.HTTPAddr})
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	front := httptest.NewServer(consultest.WholeBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if q := r.URL.Query(); q.Get("index") != "" || q.Get("hash") != "" {
 			b.count(r.URL.Path, 1)
 			defer b.count(r.URL.Path, -1)
 		}
 		to.ServeHTTP(w, r)
-	}))
+	})))
 	t.Cleanup(front.Close)
 	return b, front.Listener.Addr().String()
 }

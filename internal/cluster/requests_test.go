@@ -35,7 +35,7 @@ func (g *gateway) client(t *testing.T, s *consultest.Server) *consul.Client {
 	t.Helper()
 	to := &url.URL{Scheme: "http", Host: s.HTTPAddr}
 	proxy := httputil.NewSingleHostReverseProxy(to)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(consultest.WholeBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		g.requests.Add(1)
 		if g.asked != nil {
 			g.asked(r.URL.Path)
@@ -50,7 +50,7 @@ func (g *gateway) client(t *testing.T, s *consultest.Server) *consul.Client {
 			panic(http.ErrAbortHandler)
 		}
 		proxy.ServeHTTP(w, r)
-	}))
+	})))
 	t.Cleanup(server.Close)
 	conf := s.Config()
 	conf.Address = strings.TrimPrefix(server.URL, "http://")

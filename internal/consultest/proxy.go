@@ -1,6 +1,7 @@
 package consultest
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -59,12 +60,28 @@ func (s *Server) Proxy() *Proxy {
 		ErrorLog:     log.New(io.Discard, "", 0),
 		Transport:    &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64},
 	}
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	front := httptest.NewServer(WholeBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.serve(w, r, forward)
-	}))
+	})))
 	s.t.Cleanup(front.CloseClientConnections)
 	p.Addr = strings.TrimPrefix(front.URL, "http://")
 	return p
+}
+
+// WholeBody reads the body of each request before next gets it. A httputil.ReverseProxy needs that:
+// it looks for the end of the body when the server has already answered, but the body is closed
+// once its own answer begins, and then it cuts that answer.
+func WholeBody(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 {
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				panic(http.ErrAbortHandler)
+			}
+			r.Body = io.NopCloser(bytes.NewReader(body))
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // Do makes the proxy do to each request what faults says; nil: nothing.

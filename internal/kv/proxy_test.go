@@ -34,7 +34,7 @@ func newCutter(t *testing.T, srv *consultest.Server) *cutter {
 	forward := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: srv.HTTPAddr})
 	forward.ErrorLog = log.New(io.Discard, "", 0)
 	c := &cutter{between: func() {}}
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	front := httptest.NewServer(consultest.WholeBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/v1/session/renew/") {
 			c.renewals.Add(1)
 		}
@@ -51,7 +51,7 @@ func newCutter(t *testing.T, srv *consultest.Server) *cutter {
 			panic(http.ErrAbortHandler)
 		}
 		forward.ServeHTTP(w, r)
-	}))
+	})))
 	t.Cleanup(front.Close)
 	client, err := consul.New(config.Consul{Address: strings.TrimPrefix(front.URL, "http://")})
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
 )
@@ -30,7 +31,7 @@ func (g *gateway) client(s *site) *consul.Client {
 	s.t.Helper()
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: s.server.HTTPAddr})
 	proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) } // the client left
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(consultest.WholeBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Query().Has("index"):
 			g.most.Store(max(g.most.Load(), g.blocking.Add(1)))
@@ -44,7 +45,7 @@ func (g *gateway) client(s *site) *consul.Client {
 			return
 		}
 		proxy.ServeHTTP(w, r)
-	}))
+	})))
 	s.t.Cleanup(server.Close)
 	conf := s.server.Config()
 	conf.Address = strings.TrimPrefix(server.URL, "http://")
