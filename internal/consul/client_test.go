@@ -145,6 +145,36 @@ func TestAuthorizeWithoutACLs(t *testing.T) {
 	}
 }
 
+// TestAuthorizeOnABrokenConnection: the question for rights is sent again when the connection, which
+// was kept open, ends before the answer; on a new connection it is an error.
+func TestAuthorizeOnABrokenConnection(t *testing.T) {
+	t.Parallel()
+	const path = "/v1/internal/acl/authorize"
+	p := consultest.Start(t, consultest.WithACL()).Proxy()
+	c := p.Client()
+	right := consul.Right{Resource: "key", Access: "read", Segment: "k"}
+	if allowed, err := c.Authorize(t.Context(), right); err != nil || !allowed[0] {
+		t.Fatal(allowed, err)
+	}
+	breaks := 1
+	p.Do(func(*http.Request) (f consultest.Fault) {
+		if breaks > 0 {
+			breaks--
+			f.Cut = 1
+		}
+		return f
+	})
+	allowed, err := c.Authorize(t.Context(), right)
+	if err != nil || !allowed[0] || p.Asked(path) != 3 {
+		t.Errorf("after one broken connection: %v, %v with %d requests; want true with 3", allowed, err, p.Asked(path))
+	}
+	p.Do(func(*http.Request) consultest.Fault { return consultest.Fault{Cut: 1} })
+	c.Close()
+	if _, err := c.Authorize(t.Context(), right); !errors.Is(err, consul.ErrUnreachable) || p.Asked(path) != 4 {
+		t.Errorf("on a new connection that breaks: %v with %d requests; want ErrUnreachable with 4", err, p.Asked(path))
+	}
+}
+
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t, consultest.WithTLS())

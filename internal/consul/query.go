@@ -168,14 +168,21 @@ func raw[T any](c *Client, endpoint string) func(*api.QueryOptions) (T, *api.Que
 	}
 }
 
-// post sends a POST, for which the API has no call. Refusals are
+// post sends a POST that changes nothing, for which the API has no call. Refusals are
 // api.StatusErrors, as those of the API's own calls.
 func (c *Client) post(ctx context.Context, path string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
 		return err
 	}
-	resp, err := c.send(ctx, http.MethodPost, path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	// net/http does not send an empty field, but repeats the request as it repeats a GET: when
+	// a connection that was kept open ends before the answer begins.
+	req.Header["Idempotency-Key"] = nil
+	resp, err := c.do(req)
 	if err != nil {
 		return err
 	}
@@ -183,12 +190,17 @@ func (c *Client) post(ctx context.Context, path string, in, out any) error {
 	return json.NewDecoder(resp.Body).Decode(out)
 }
 
-// send sends one request. Any other status than 200 is an error.
+// send sends one request. Any other status than 200 is an error. A PUT is never repeated:
+// its outcome is unknown.
 func (c *Client) send(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
 		return nil, err
 	}
+	return c.do(req)
+}
+
+func (c *Client) do(req *http.Request) (*http.Response, error) {
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return nil, err
