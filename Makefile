@@ -88,11 +88,15 @@ TEST_PACKAGES ?= $(shell n=$$(nproc); echo $$((n < 6 ? 6 : n)))
 # collections and without DWARF the run takes a tenth less of the processors.
 TEST_GOGC ?= 400
 
+# RERUN=2, as .ci/run has it, runs tests that failed again: see tools/gotest.
+GOTEST = GO='$(GO)' $(CURDIR)/tools/gotest
+
 .PHONY: test
 test: consul versitygw bin/consul-template ## run all tests with the race detector against a real Consul
-	GOGC=$(TEST_GOGC) CONSUL_BIN='$(CONSUL)' VERSITYGW_BIN='$(VERSITYGW)' $(GO) test -race -ldflags=-w -p $(TEST_PACKAGES) -timeout 20m ./internal/watch ./...
-	cd tools/openapi && CONSUL_BIN='$(CONSUL)' $(GO) test -timeout 5m ./...
-	cd tools/licenses && $(GO) test ./...
+	GOGC=$(TEST_GOGC) CONSUL_BIN='$(CONSUL)' VERSITYGW_BIN='$(VERSITYGW)' $(GOTEST) './internal/watch ./...' -race -ldflags=-w -p $(TEST_PACKAGES) -timeout 20m
+	cd tools/openapi && CONSUL_BIN='$(CONSUL)' $(GOTEST) ./... -timeout 5m
+	cd tools/licenses && $(GOTEST) ./...
+	cd tools/rerun && $(GOTEST) ./...
 
 # The validator of JSON Schemas that is not ours.
 tools/ajv/node_modules: tools/ajv/package-lock.json
@@ -143,14 +147,14 @@ test-packages: consul bin/consul-template ## lint, install, upgrade and remove t
 	for program in lintian rpmlint rpm mmdebstrap systemd-nspawn nsenter ansible gpg apt-ftparchive createrepo_c dnf faketime curl qemu-aarch64; do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
 	[ -z "$$missing" ] || { echo "make test-packages: missing:$$missing (apt-get install lintian rpmlint rpm mmdebstrap systemd-container util-linux ansible gnupg apt-utils createrepo-c dnf faketime curl qemu-user)" >&2; exit 1; }; \
 	[ "$$(id -u)" = 0 ] || { echo "make test-packages: must be run as root" >&2; exit 1; }
-	cd tools/sbom && $(GO) test ./...
+	cd tools/sbom && $(GOTEST) ./...
 	GO='$(GO)' CONSUL_BIN='$(CONSUL)' tools/test-tagged packages -timeout 30m
 
 .PHONY: test-browser
 test-browser: consul ## drive the dashboard with Chromium; needs chromium
 	@command -v chromium >/dev/null || { echo "make test-browser: missing: chromium (apt-get install chromium)" >&2; exit 1; }
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -o '$(BIN)/browser/jorc' ./cmd/jorc
-	cd tools/browser && $(GO) vet -mod=mod ./... && CONSUL_BIN='$(CONSUL)' JORC_BIN='$(abspath $(BIN)/browser/jorc)' $(GO) test -mod=mod -count=1 -timeout 15m ./... $(BROWSER_FLAGS)
+	cd tools/browser && $(GO) vet -mod=mod ./... && CONSUL_BIN='$(CONSUL)' JORC_BIN='$(abspath $(BIN)/browser/jorc)' $(GOTEST) ./... -mod=mod -count=1 -timeout 15m $(BROWSER_FLAGS)
 
 .PHONY: check
 check: lint vuln test ## lint, look for known vulnerabilities, and run all tests
