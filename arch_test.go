@@ -31,6 +31,9 @@ var layers = map[string]float64{
 	"internal/ui/pages":     7.7, // its HTML
 	"internal/converge":     7,
 	"internal/diagnostics":  7.5, // an archive for a bug report
+	"internal/control":      7.2, // how commands of a host ask its agent for a lease
+	"internal/fleetlock":    7.2, // how other programs do
+	"internal/lease":        6.8, // a host that asks to be out of service
 	"internal/orchestrator": 7,
 	"internal/stage":        6.5, // new content of files, with the amounts and the order of rollouts
 	"internal/change":       6.7, // who is out of service for changes of all kinds
@@ -70,7 +73,7 @@ var layers = map[string]float64{
 
 // beside are packages that stand outside the house; only tests and other
 // packages of this list import them.
-var beside = []string{"internal/consultest", "internal/configtest", "internal/crashtest", "internal/fleettest", "internal/recorded", "internal/ui/uitest", "internal/vaulttest", "fleet", "bench", "demo", "deploy/examples", "deploy/packages", "deploy/prometheus"}
+var beside = []string{"internal/consultest", "internal/configtest", "internal/crashtest", "internal/fleettest", "internal/leasetest", "internal/recorded", "internal/ui/uitest", "internal/vaulttest", "fleet", "bench", "demo", "deploy/examples", "deploy/packages", "deploy/prometheus"}
 
 // owners are the only packages that import a library, or anything below it.
 var owners = map[string][]string{

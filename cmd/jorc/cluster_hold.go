@@ -405,16 +405,24 @@ func acquire(ctx context.Context, cancel context.CancelCauseFunc, c *cli.Context
 // runHolding runs the program until it ends, the slot is lost or jorc is asked to
 // stop.
 func (e *environment) runHolding(c *cli.Context, lease *kv.Lease, program []string) error {
+	err := e.runChild(lease.Context(), c, program)
+	if lease.Err() != nil {
+		return fmt.Errorf("%w: %s was stopped", lease.Err(), program[0])
+	}
+	return err
+}
+
+// runChild runs a program until it ends or ctx does, also when jorc is killed. The error has its exit
+// code. The flag --pass-token leaves tokens in its environment.
+func (e *environment) runChild(ctx context.Context, c *cli.Context, program []string) error {
 	environ := e.environ()
 	if !c.Bool("pass-token") {
 		environ = withoutTokens(environ)
 	}
-	result, err := command.Run(lease.Context(), command.Command{
+	result, err := command.Run(ctx, command.Command{
 		Args: program, Env: withoutSockets(environ), Stdout: underlying(c.App.Writer), Stderr: underlying(c.App.ErrWriter), Guard: e.guard,
 	})
 	switch {
-	case lease.Err() != nil:
-		return fmt.Errorf("%w: %s was stopped", lease.Err(), program[0])
 	case err != nil && c.Context.Err() != nil:
 		return context.Cause(c.Context)
 	case err != nil:

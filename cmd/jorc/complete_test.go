@@ -14,7 +14,7 @@ func TestComplete(t *testing.T) {
 		words []string
 		want  string // the words, without what they are
 	}{
-		{nil, "agent change cluster completion config debug dev doctor health man migrate ping render service stage status template ui update version wait workflow"},
+		{nil, "agent change cluster completion config debug dev doctor health maintenance man migrate ping render service stage status template ui update version wait workflow"},
 		{[]string{"co"}, "completion config"},
 		{[]string{"config", ""}, "validate explain schema"},
 		{[]string{"config", "validate", ""}, ""},

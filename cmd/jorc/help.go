@@ -16,7 +16,7 @@ type group struct {
 // rootGroups are the groups of jorc's own help, in the order shown.
 var rootGroups = []group{
 	{"Set up a host", []string{"agent", "render", "template", "config", "migrate", "dev"}},
-	{"Form a cluster and run work on it", []string{"cluster", "update", "stage", "change", "workflow", "wait"}},
+	{"Form a cluster and run work on it", []string{"cluster", "update", "stage", "change", "workflow", "maintenance", "wait"}},
 	{"Look", []string{"ui", "status", "service", "health"}},
 	{"Administer", []string{"doctor", "debug", "ping", "completion", "man", "version"}},
 }

@@ -169,7 +169,7 @@ type host struct {
 
 // nouns are the commands that are not aliases.
 var nouns = [...]string{
-	"agent", "cluster", "render", "config", "debug", "dev", "doctor", "health", "ping", "completion", "man", "migrate", "ui", "service", "update",
+	"agent", "cluster", "render", "config", "debug", "dev", "doctor", "health", "ping", "completion", "maintenance", "man", "migrate", "ui", "service", "update",
 	"stage", "change", "status", "template", "version", "wait", "workflow",
 }
 
@@ -196,6 +196,8 @@ func noun(env *environment, name string) *cli.Command {
 		return pingCommand(env)
 	case "completion":
 		return completionCommand(env)
+	case "maintenance":
+		return maintenanceCommand(env)
 	case "man":
 		return manCommand(env)
 	case "migrate":

@@ -261,6 +261,32 @@ func checkGlob(s string) error {
 	return nil
 }
 
+// maxSocketName bounds the last part of a socket's path, which the kernel gets behind the number of its open
+// directory.
+const maxSocketName = 64
+
+func (d *decoder) control(b *hcl.Block, c *Control) {
+	args := d.decode(b.Body, b.TypeRange, c, nil, nil)
+	args.ownPath("socket", &c.Socket, "the control socket")
+	args.notEmpty("group")
+	if name := c.Socket[strings.LastIndexByte(c.Socket, '/')+1:]; args.ok("socket") && c.Socket != "" && (len(name) > maxSocketName || name == "" || name == "." || name == "..") {
+		d.errorf(args.at("socket"), "Invalid path", "%q must end with a name of at most %d bytes, not with %q.", "socket", maxSocketName, name)
+	}
+	if args.ok("group") && !args.has("socket") {
+		d.errorf(args.at("group"), "Missing argument", "Only jorc can enter its state directory: a group needs a %q in a directory that its members can enter, such as %q.", "socket", "/run/jorc/control.sock")
+	}
+}
+
+func (d *decoder) fleetLock(b *hcl.Block) *FleetLock {
+	f := &FleetLock{Pos: position(b.TypeRange)}
+	args := d.decode(b.Body, b.TypeRange, f, custom{"drain": d.duration(&f.Drain)}, nil)
+	args.names("users", f.Users, text.CheckVisible)
+	if args.ok("drain") && f.Drain > MostDrain {
+		d.errorf(args.at("drain"), "Invalid value", "%q must be at most %v.", "drain", MostDrain)
+	}
+	return f
+}
+
 func (d *decoder) member(b *hcl.Block) *Member {
 	m := &Member{}
 	args := d.decode(b.Body, b.TypeRange, m, custom{"params": d.anyMap(&m.Params), "meta": d.anyMap(&m.Meta)}, nil)

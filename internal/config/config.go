@@ -32,6 +32,8 @@ type Config struct {
 	DefaultVersionFile bool // VersionFile is the default
 
 	HTTP         HTTP
+	Control      Control
+	FleetLock    *FleetLock // nil: the protocol is not served
 	Consul       Consul
 	DNS          DNS
 	Vault        Vault
@@ -56,6 +58,22 @@ type Config struct {
 // HTTP is the status API's address; an empty Addr disables the API.
 type HTTP struct {
 	Addr string `hcl:"address,optional"` // default 127.0.0.1:8520
+}
+
+// Control is the socket on which commands of this host ask its agent.
+type Control struct {
+	Socket string `hcl:"socket,optional"` // default <StateDir>/control.sock
+	Group  string `hcl:"group,optional"`  // whose members may ask, too; empty: only the agent's user and root
+}
+
+// MostDrain is the longest drain.
+const MostDrain = time.Hour
+
+// FleetLock serves the FleetLock protocol to programs of this host.
+type FleetLock struct {
+	Users []string      `hcl:"users,optional"` // who may ask, besides root: names or numbers
+	Drain time.Duration // how long the host is in maintenance before the answer is yes; at most MostDrain
+	Pos   string        // file:line, for messages
 }
 
 // UI shows the clusters that this host orchestrates to a team.

@@ -101,6 +101,9 @@ func (c *Config) derive() {
 	if c.VersionFile == "" {
 		c.VersionFile, c.DefaultVersionFile = filepath.Join(c.StateDir, "version"), true
 	}
+	if c.Control.Socket == "" {
+		c.Control.Socket = filepath.Join(c.StateDir, "control.sock")
+	}
 }
 
 const (

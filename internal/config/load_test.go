@@ -110,7 +110,7 @@ func TestDefault(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
-	if want.VersionFile != "/var/lib/jorc/version" || want.Consul.MaxConnections != 64 || want.HTTP.Addr != "127.0.0.1:8520" {
+	if want.VersionFile != "/var/lib/jorc/version" || want.Consul.MaxConnections != 64 || want.HTTP.Addr != "127.0.0.1:8520" || want.Control.Socket != "/var/lib/jorc/control.sock" || want.FleetLock != nil {
 		t.Errorf("got %+v", want)
 	}
 }
@@ -167,7 +167,9 @@ func TestEverything(t *testing.T) {
 	}{
 		{"prefix", got.Prefix, "sites/jorc"},
 		{"version file", got.VersionFile, "/etc/current_version"},
-		{"status API off", got.HTTP.Addr, ""},
+		{"status API", got.HTTP.Addr, "[::1]:8521"},
+		{"control socket", got.Control, config.Control{Socket: abs + "/run/control.sock", Group: "operators"}},
+		{"fleetlock", *got.FleetLock, config.FleetLock{Users: []string{"zincati", "990"}, Drain: 30 * time.Second, Pos: got.FleetLock.Pos}},
 		{"relative token file", got.Consul.TokenFile, abs + "/token"},
 		{"dns port", got.DNS.Addr, "[::1]:8600"},
 		{"max output", got.TemplateOpts.MaxOutput, 1 << 20},

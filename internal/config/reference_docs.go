@@ -27,6 +27,8 @@ var blockDocs = sync.OnceValue(func() map[string]string {
 		"consul":           "How the Consul agent of this host is reached.",
 		"dns":              "Consul's DNS, which `jorc wait` and `requires` ask.",
 		"http":             "The status API of this host: `/v1/status`, `/healthz`, `/metrics`, and a page at `/`.",
+		"control":          "The socket on which [`jorc maintenance`](../maintenance.md) asks the agent of this host.",
+		"fleetlock":        "Serves the [FleetLock protocol](../maintenance.md#fleetlock) to programs of this host, such as Zincati, on the address of the block `http`. Off without this block. Root may always ask.",
 		"log_store":        "Where complete logs of tasks are kept. One of `dir` and a block `s3`.",
 		"s3":               "A bucket of an S3-compatible store for logs of tasks.",
 		"member":           "This host as a member of its cluster. With this block the agent joins at its start, and the block decides over roles and zone.",
@@ -61,7 +63,7 @@ var settingDocs = sync.OnceValue(func() map[string]settingDoc {
 		"node":           {standard: "the name of the Consul agent's node", example: `"web-1"`, doc: "The name of this host in the catalog and the cluster."},
 		"on_stop":        {standard: `"keep"`, example: `"deregister"`, doc: "What happens to services when the agent stops: `keep`, `deregister` or `maintenance`."},
 		"prefix":         {standard: `"jorc"`, example: `"sites/jorc"`, doc: "The prefix of all keys in Consul's KV. Empty: keys begin with the cluster."},
-		"reboot_command": {standard: `["systemctl", "reboot"]`, example: `["/sbin/reboot"]`, doc: "The program, with arguments, that reboots the host for a workflow with `reboots`."},
+		"reboot_command": {standard: `["systemctl", "reboot"]`, example: `["/sbin/reboot"]`, doc: "The program, with arguments, that reboots the host, for a workflow with `reboots` and for `jorc maintenance reboot`."},
 		"state_dir":      {standard: `"/var/lib/jorc"`, example: `"/srv/jorc"`, doc: "The directory of the agent's state, jobs and logs."},
 		"version_file":   {standard: "`version` in `state_dir`", example: `"/etc/current_version"`, doc: "The file that holds the version that runs on this host."},
 
@@ -84,6 +86,12 @@ var settingDocs = sync.OnceValue(func() map[string]settingDoc {
 
 		"http.addr":    {kind: "string", doc: "The older name of `address`."},
 		"http.address": {standard: `"127.0.0.1:8520"`, example: `"127.0.0.1:8521"`, doc: "`host:port` to listen on. Empty: no status API."},
+
+		"control.group":  {example: `"operators"`, doc: "The group whose members may ask the agent, too. It needs a `socket` in a directory that they can enter."},
+		"control.socket": {standard: "`control.sock` in `state_dir`", example: `"/run/jorc/control.sock"`, doc: "The path of the socket. Only root and the agent's user may connect, and with `group` its members."},
+
+		"fleetlock.drain": {kind: typeDuration, standard: `"0s"`, example: `"30s"`, doc: "How long the host is in maintenance before the answer is yes; at most 1h."},
+		"fleetlock.users": {standard: "none", example: `["zincati"]`, doc: "The users that may ask, besides root: names or numbers."},
 
 		"log_store.dir":       {example: `"/srv/jorc-logs"`, doc: "A directory, usually on shared storage."},
 		"ui.address":          {example: `"127.0.0.1:8530"`, doc: "`host:port` to listen on. Viewers log in with their own Consul token, or bring certificates (`tls`)."},

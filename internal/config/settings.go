@@ -24,6 +24,7 @@ type source struct {
 
 // root decodes all files, merged, into c.
 func (d *decoder) root(body hcl.Body, c *Config) {
+	var fleetLock hcl.Range
 	args := d.decode(body, hcl.Range{}, c, nil, nested{
 		"http":   d.settingsBlock("http", &c.HTTP, custom{"addr": d.shortAddress(&c.HTTP.Addr)}, func(a *arguments) { a.notBoth("address", "addr") }),
 		"consul": d.consulBlock(&c.Consul),
@@ -31,6 +32,8 @@ func (d *decoder) root(body hcl.Body, c *Config) {
 			a.notBoth("address", "addr")
 			a.notEmpty("address", "addr")
 		}),
+		"control":          {once: true, read: func(b *hcl.Block) { d.control(b, &c.Control) }},
+		"fleetlock":        {once: true, read: func(b *hcl.Block) { c.FleetLock, fleetLock = d.fleetLock(b), b.TypeRange }},
 		"vault":            d.vaultBlock(&c.Vault),
 		"template_options": d.templateOptions(&c.TemplateOpts),
 
@@ -48,6 +51,9 @@ func (d *decoder) root(body hcl.Body, c *Config) {
 	})
 	if c.UI != nil && (c.Orchestrator == nil || !c.Orchestrator.Enabled) {
 		d.errorf(body.MissingItemRange(), "Missing block", "The ui block shows the clusters that this host orchestrates: it needs an orchestrator block.")
+	}
+	if c.FleetLock != nil && !OnLoopback(c.HTTP.Addr) {
+		d.errorf(fleetLock, "Wrong address", "FleetLock is for programs of this host: it needs an address in the http block that only this host can reach, such as %q.", defaultHTTPAddr)
 	}
 	args.path("state_dir", &c.StateDir)
 	args.path("version_file", &c.VersionFile)

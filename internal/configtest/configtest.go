@@ -36,6 +36,7 @@ var instead = map[string][]string{
 var beside = map[string]string{
 	"workflow.allow_params": "task \"t\" {\n  script = \"x\"\n}", "workflow.reboots": "task \"t\" {\n  script = \"x\"\n}", "workflow.disturbs": "task \"t\" {\n  script = \"x\"\n}",
 	"template.max_parallel": `slot = "s"`, "process.max_parallel": `slot = "s"`,
+	"control.group":      `socket = "/run/jorc/control.sock"`,
 	"consul.client_cert": `client_key = "/k"`, "consul.client_key": `client_cert = "/c"`,
 	"stage.gate_samples": `gate = "slo"`, "stage.gate_interval": `gate = "slo"`, "stage.gate_timeout": `gate = "slo"`,
 	"sink.secret_file": `url = "https://hooks.example/"`,

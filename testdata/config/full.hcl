@@ -10,7 +10,15 @@ log_json     = true
 reboot_command = ["/sbin/reboot"]
 
 http {
-  address = ""
+  address = "[::1]:8521"
+}
+control {
+  socket = "run/control.sock"
+  group  = "operators"
+}
+fleetlock {
+  users = ["zincati", "990"]
+  drain = "30s"
 }
 consul {
   address         = "https://consul.example:8501"
