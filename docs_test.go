@@ -42,7 +42,7 @@ func blocks(t *testing.T, file string) []block {
 func TestDocuments(t *testing.T) {
 	t.Parallel()
 	bin := buildJorc(t)
-	for _, file := range []string{"README.md", "docs/templates.md", "docs/updates.md", "docs/orchestrator.md", "docs/rollouts.md", "docs/cluster.md", "docs/workflows.md", "docs/processes.md", "docs/stages.md"} {
+	for _, file := range []string{"README.md", "docs/templates.md", "docs/updates.md", "docs/orchestrator.md", "docs/rollouts.md", "docs/cluster.md", "docs/workflows.md", "docs/processes.md", "docs/stages.md", "docs/maintenance.md"} {
 		t.Run(file, func(t *testing.T) {
 			t.Parallel()
 			d := newDocument(t, bin)

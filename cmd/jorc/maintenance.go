@@ -22,14 +22,14 @@ const (
 )
 
 func maintenanceCommand(env *environment) *cli.Command {
-	codes := "Exits 6 at once when no wait can help: no orchestrator, a pause, observe-only mode, a host that is no member, a freeze that lasts longer than --timeout; " +
+	codes := "Exits 6 at once when no wait can help: no orchestrator, a pause, observe-only mode, a host that is not a member, a freeze that lasts longer than --timeout; " +
 		"124 when there was no place before --timeout. Both name the reason; while it waits, stderr says why."
 	action := func(action func(*cli.Context) error) cli.ActionFunc { return env.onLinux("jorc maintenance", action) }
 	return &cli.Command{
 		Name:  "maintenance",
 		Usage: "take this host out of service for a reboot, a patch or a command",
-		Description: "The agent of this host asks the orchestrator for a place within the budget of the cluster. It survives reboots of the host and restarts of the agent, " +
-			"and a host that was rebooted is back in service when its checks have passed.",
+		Description: "The agent of this host asks the orchestrator for a place within the budget of the cluster. What it is given, a lease, outlives reboots of the host and restarts of the agent. " +
+			"A host that was rebooted is back in service when its checks have passed.",
 		Subcommands: []*cli.Command{{
 			Name: "begin", Usage: "wait for a place, and take this host out of service",
 			Description: "Exits 0 when the host is in maintenance, and has been for --drain. 'jorc maintenance end' ends it. " + codes,
@@ -229,8 +229,10 @@ func telling(c *cli.Context) func(lease.Status) {
 			switch s.State {
 			case lease.Asked:
 				text = "for the orchestrator"
-			case lease.Placed, lease.Draining:
+			case lease.Placed:
 				text = "this host has its place"
+			case lease.Draining:
+				text = "this host is in maintenance, and drains"
 			default:
 				return
 			}

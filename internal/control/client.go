@@ -166,7 +166,7 @@ func (h *Held) keep(ctx context.Context, c *Client, s *stream, q *beginRequest) 
 			}
 			if ctx.Err() == nil {
 				c.lost(err)
-				_ = pauses.Wait(ctx) // the loop looks at ctx
+				_ = pauses.Wait(ctx) // the loop ends with ctx
 			}
 		}
 	}

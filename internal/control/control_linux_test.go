@@ -306,7 +306,7 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestRestart: a request that waits goes on with the next agent.
+// TestRestart: a request that waits continues with the next agent.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)

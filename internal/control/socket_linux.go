@@ -30,7 +30,7 @@ type socket struct {
 	lock *durable.Lock
 }
 
-// listen makes the socket at path in place of one that nobody listens on.
+// listen makes the socket at path in place of one without a listener.
 func listen(ctx context.Context, path string) (_ *socket, err error) {
 	parent := filepath.Dir(path)
 	if err := durable.MkdirAll(parent, 0o755); err != nil {
