@@ -85,6 +85,13 @@ workflow "w" {
     only_if = "DIR/only-if.sh"
   }
 }
+control {
+  socket = "DIR/control.sock"
+  group  = "no-such-group"
+}
+fleetlock {
+  users = ["root", "no-such-user"]
+}
 `, "DIR", dir))
 	got := jorc(t, nil, "config", "validate", file)
 	if got.code != exitOK || !strings.HasSuffix(got.stderr, "valid: 1 service, 2 templates, 1 workflow\n") {
@@ -95,6 +102,8 @@ workflow "w" {
 		`service "web": check: program "` + dir + `/check.sh": no such file or directory`,
 		file + `:8: template "a": check: program "jorc-no-such-program": executable file not found in $PATH`,
 		file + `:8: template "a": the directory ` + dir + `/no of its destination does not exist`,
+		"control: only root and the agent's user can use the socket: group: unknown group no-such-group",
+		file + `:32: fleetlock: user "no-such-user": there is no such user`,
 		`workflow "w": task "t": program "./run.sh": no such file or directory`,
 		`workflow "w": task "t": only_if: program "` + dir + `/only-if.sh": no such file or directory`,
 		file + `:14: template "b" reads the environment variable HOME, which is always unset: template_options { allow_env }`,

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -281,6 +282,8 @@ func checkUnchangeable(old, next *config.Config) error {
 		{"node", old.Node != next.Node},
 		{"state_dir", old.StateDir != next.StateDir},
 		{"http", old.HTTP != next.HTTP},
+		{"control", old.Control != next.Control},
+		{"fleetlock", !reflect.DeepEqual(withoutPlace(old.FleetLock), withoutPlace(next.FleetLock))},
 		{"ui", !sameUI(old.UI, next.UI)},
 		{"consul", old.Consul != next.Consul},
 	} {
@@ -289,6 +292,14 @@ func checkUnchangeable(old, next *config.Config) error {
 		}
 	}
 	return nil
+}
+
+// withoutPlace returns a copy that says nothing about the place in the file.
+func withoutPlace(f *config.FleetLock) config.FleetLock {
+	if f == nil {
+		return config.FleetLock{Pos: "none"}
+	}
+	return config.FleetLock{Users: f.Users, Drain: f.Drain}
 }
 
 func sameUI(a, b *config.UI) bool { return a == b || a != nil && b != nil && *a == *b }

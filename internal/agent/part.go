@@ -159,6 +159,7 @@ func relevant(c *config.Config) config.Config {
 	r := *c
 	r.Templates = stageTemplates(c)
 	r.Processes, r.TemplateOpts, r.Vault, r.Warnings, r.Owners, r.LogLevel, r.OnStop = nil, config.TemplateOptions{}, config.Vault{}, nil, nil, "", ""
+	r.Control, r.FleetLock = config.Control{}, nil
 	r.Services = make([]config.Service, len(c.Services))
 	for i := range c.Services {
 		r.Services[i].Name = c.Services[i].Name

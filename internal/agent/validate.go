@@ -13,7 +13,9 @@ import (
 
 	"github.com/jorc/jorc/internal/blocker"
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/control"
 	"github.com/jorc/jorc/internal/durable"
+	"github.com/jorc/jorc/internal/fleetlock"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/replace"
 	"github.com/jorc/jorc/internal/slots"
@@ -89,7 +91,22 @@ func missingDirectories(c *config.Config) (warnings []config.Problem) {
 	return warnings
 }
 
-// missingFiles warns about programs and directories that do not exist.
+// missingUsers warns about users and groups that do not exist.
+func missingUsers(c *config.Config) (warnings []config.Problem) {
+	if c.Control.Group != "" {
+		if _, err := control.GroupID(c.Control.Group); err != nil {
+			warnings = append(warnings, problem("", fmt.Errorf("control: only root and the agent's user can use the socket: %w", err)))
+		}
+	}
+	if c.FleetLock != nil {
+		for _, err := range fleetlock.Unknown(c.FleetLock.Users) {
+			warnings = append(warnings, problem(c.FleetLock.Pos, fmt.Errorf("fleetlock: %w", err)))
+		}
+	}
+	return warnings
+}
+
+// missingFiles warns about programs, directories, users and groups that do not exist.
 func missingFiles(c *config.Config) (warnings []config.Problem) {
 	program := func(place, what, dir string, argv []string) {
 		if len(argv) == 0 || strings.Contains(argv[0], "{{") {
@@ -129,6 +146,7 @@ func missingFiles(c *config.Config) (warnings []config.Problem) {
 		program(p.Pos, fmt.Sprintf("process %q: command", p.Name), p.Dir, p.Command)
 	}
 	warnings = append(warnings, missingDirectories(c)...)
+	warnings = append(warnings, missingUsers(c)...)
 	for i := range c.Workflows {
 		w := &c.Workflows[i]
 		for _, t := range w.Tasks {

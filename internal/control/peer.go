@@ -3,6 +3,8 @@ package control
 import (
 	"context"
 	"net"
+	"os/user"
+	"strconv"
 )
 
 // peer is a process that asks, as the kernel knows it; -1: it does not.
@@ -20,4 +22,17 @@ func peerOf(ctx context.Context) peer {
 		return p
 	}
 	return peer{-1, -1}
+}
+
+// GroupID returns the number of a group that is named, or numbered.
+func GroupID(group string) (int, error) {
+	g, err := user.LookupGroup(group)
+	if err == nil {
+		group = g.Gid
+	}
+	gid, numberErr := strconv.ParseUint(group, 10, 31)
+	if numberErr != nil {
+		return 0, err
+	}
+	return int(gid), nil
 }

@@ -7,9 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"os/user"
 	"path/filepath"
-	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -134,19 +132,6 @@ func (s *socket) close() error {
 		err = errors.Join(err, removed)
 	}
 	return errors.Join(err, s.lock.Unlock())
-}
-
-// GroupID returns the number of a group that is named, or numbered.
-func GroupID(group string) (int, error) {
-	g, err := user.LookupGroup(group)
-	if err == nil {
-		group = g.Gid
-	}
-	gid, numberErr := strconv.ParseUint(group, 10, 31)
-	if numberErr != nil {
-		return 0, err
-	}
-	return int(gid), nil
 }
 
 // directory is an open directory. Paths of sockets must have less than 108 bytes, and one through an open

@@ -44,7 +44,13 @@ func (s *Server) handler(local bool) http.Handler {
 	if local {
 		h = LocalOnly(h)
 	}
-	return readOnly(h)
+	if s.o.FleetLock == nil || !local {
+		return readOnly(h)
+	}
+	mux = http.NewServeMux()
+	mux.Handle("/fleetlock/", LocalOnly(s.o.FleetLock))
+	mux.Handle("/", readOnly(h))
+	return mux
 }
 
 // readOnly refuses all methods except GET and HEAD, and forbids browsers to cache,

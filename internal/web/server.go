@@ -1,5 +1,6 @@
 // Package web shows the agent's status: a status API, health checks, Prometheus
-// metrics, and a page for people. It is read-only and has its own structs.
+// metrics, and a page for people. It is read-only and has its own structs. On a loopback address it can have
+// the FleetLock protocol beside it, which another package answers.
 //
 //	GET /v1/status      JSON, see Status
 //	GET /healthz        200 while jorc itself works, even if Consul is unreachable; 503 with the reason when
@@ -26,7 +27,7 @@ import (
 	"github.com/jorc/jorc/internal/metrics"
 )
 
-// writeTimeout is longer than answerTimeout.
+// writeTimeout is longer than answerTimeout, and than FleetLock requests are held.
 const writeTimeout = 30 * time.Second
 
 // Options are what a Server needs.
@@ -39,6 +40,8 @@ type Options struct {
 	// GCPercent is by how much the heap may grow until it is collected; 0: as the
 	// environment says.
 	GCPercent int
+	// FleetLock answers below /fleetlock/, on a loopback address only. Its requests may take 20 s. Optional.
+	FleetLock http.Handler
 	Log       hclog.Logger
 }
 
