@@ -11,11 +11,15 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/runs"
 )
 
 // freezer freezes an agent at steps: a command of its configuration that reaches a step
@@ -245,6 +249,66 @@ workflow "w2" {
 	f.thawAfter(d, "run", func() { f.must("cluster", "run", "w2", "--id", "r2") })
 	f.must("cluster", "wait", "--for", "run=r2")
 	f.wantFile("landed", "1\n1-again\n2\n")
+}
+
+// TestFrozenCancelledRun: an agent that is frozen between two tasks of a run, while the run is cancelled,
+// does not begin the next task when it thaws, also if what its watches would deliver comes late.
+func TestFrozenCancelledRun(t *testing.T) {
+	t.Parallel()
+	f := newFreezer(t, `
+http { address = "127.0.0.1:0" }
+member {}
+orchestrator { enabled = false }
+workflow "w" {
+  task "one" { script = ". DIR/steps.sh; echo 1 >>DIR/landed; at run 1" }
+  task "two" { script = "echo 2 >>DIR/landed" }
+}
+`)
+	var held atomic.Bool
+	release := make(chan struct{})
+	f.proxy.Do(func(r *http.Request) (late consultest.Fault) {
+		if r.URL.Query().Has("index") {
+			late.Late = func() {
+				if held.Load() {
+					select {
+					case <-release:
+					case <-t.Context().Done():
+					}
+				}
+			}
+		}
+		return late
+	})
+	f.must("cluster", "init", "default")
+	newMachine(t, f.server, `
+node = "boss"
+http { address = "127.0.0.1:0" }
+orchestrator { interval = "200ms" }
+`).agent()
+	d := f.agentBehindProxy()
+	f.must("cluster", "wait", "--for", "members=1")
+	f.freezeAt("run", "1")
+	f.must("cluster", "run", "w", "--id", "r")
+	f.thawAfter(d, "run", func() {
+		held.Store(true)
+		f.must("cluster", "cancel", "r")
+		f.eventually("the host's queue to say that the run is cancelled", func() error { return lacks(f.value("jorc/default/"+cluster.QueueKey(f.server.Node)), `"cancel"`) })
+	})
+	// A run that is not cancelled ends, too: waiting for its cancellation would be in vain.
+	var run runs.Run
+	f.eventually("the end of the run", func() (err error) {
+		if run, err = runs.New(kv.New(f.client, "jorc/default")).Run(t.Context(), "r"); err == nil && !run.State.Ended() {
+			err = fmt.Errorf("it is %s", run.State)
+		}
+		return err
+	})
+	if run.State != runs.Cancelled || f.read("landed") != "1\n" {
+		t.Fatalf("the run is %s, its tasks wrote %q", run.State, f.read("landed"))
+	}
+	close(release)
+	f.must("cluster", "run", "w", "--id", "next")
+	f.must("cluster", "wait", "--for", "run=next")
+	f.wantFile("landed", "1\n1\n2\n")
 }
 
 // slowNetwork forwards to an address and delays what comes back, each piece by another time:

@@ -40,7 +40,7 @@ func (w *reportWrites) through() *cluster.Cluster {
 			if op.KV.Verb == "cas" && op.KV.Key == "jorc/default/nodes/n1" {
 				w.mu.Lock()
 				defer w.mu.Unlock()
-				if w.sent++; w.sent == 1 && w.fault != (consultest.Fault{}) {
+				if w.sent++; w.sent == 1 && (w.fault.Status > 0 || w.fault.Cut > 0 || w.fault.Hang) {
 					w.held = append(w.held, body)
 					return w.fault
 				}

@@ -28,6 +28,7 @@ type Fault struct {
 	Cut    int           // above zero: end the connection after so many bytes of the answer
 	Hang   bool          // do not answer until the client gives up
 	Slow   time.Duration // how much later than otherwise the answer comes
+	Late   func()        // not nil: called when Consul has answered, before the client gets anything of the answer
 }
 
 // Proxy stands between a client and a server that serves plain HTTP, and does
@@ -53,6 +54,9 @@ func (s *Server) Proxy() *Proxy {
 		ModifyResponse: func(r *http.Response) error {
 			if answered, ok := r.Request.Context().Value(answeredKey{}).(func()); ok {
 				answered()
+			}
+			if late, ok := r.Request.Context().Value(lateKey{}).(func()); ok {
+				late()
 			}
 			return cutAnswer(r)
 		},
@@ -146,7 +150,10 @@ func (p *Proxy) WaitBlocking(path string) {
 	})
 }
 
-type answeredKey struct{}
+type (
+	answeredKey struct{}
+	lateKey     struct{}
+)
 
 // blocking counts a blocking query as open until answered is called.
 func (p *Proxy) blocking(path string) (answered func()) {
@@ -203,6 +210,9 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, forward http.Handl
 			answered := p.blocking(r.URL.Path)
 			defer answered()
 			r = r.WithContext(context.WithValue(r.Context(), answeredKey{}, answered))
+		}
+		if f.Late != nil {
+			r = r.WithContext(context.WithValue(r.Context(), lateKey{}, f.Late))
 		}
 		forward.ServeHTTP(w, r)
 	}

@@ -2,16 +2,27 @@ package runs
 
 import (
 	"context"
+	"net/http"
+	"sync/atomic"
 	"testing"
+
+	"github.com/jorc/jorc/internal/consultest"
 )
 
-// TestCost: a node creates its queue once, and a run costs it two writes,
-// however many tasks it has.
+// TestCost: a node creates its queue once, and a run costs it two writes, however many tasks it
+// has; it reads what is asked for, its queue before each write and before each task after the first.
 func TestCost(t *testing.T) {
 	t.Parallel()
 	x := newSite(t, "a")
 	x.orchestrate("o", quickDecider())
 	proxy := x.server.Proxy()
+	var reads atomic.Int32
+	proxy.Do(func(r *http.Request) (none consultest.Fault) {
+		if r.Method == http.MethodGet && !r.URL.Query().Has("index") {
+			reads.Add(1)
+		}
+		return none
+	})
 	w := x.worker(proxy.Client(), "a", sh("one", ""), sh("two", ""), sh("three", ""))
 	x.background(func(ctx context.Context) { _ = w.Run(ctx) })
 	for i, id := range []string{"r1", "r2"} {
@@ -19,6 +30,9 @@ func TestCost(t *testing.T) {
 		x.becomes(id, "done: a=done")
 		if got, most := proxy.Asked("/v1/txn"), 1+2*(i+1); got > most {
 			t.Errorf("%d writes after %d runs, want at most %d", got, i+1, most)
+		}
+		if got, most := int(reads.Load()), 1+(1+2+2)*(i+1); got > most { // the first one is that of the watch
+			t.Errorf("%d reads after %d runs, want at most %d", got, i+1, most)
 		}
 	}
 }

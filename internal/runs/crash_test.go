@@ -324,15 +324,25 @@ func TestFrozen(t *testing.T) {
 }
 
 // TestCancelledUnnoticed: a node that learns of nothing but what it asks for, as one that was frozen
-// before a task, does not begin a run that was cancelled meanwhile; a manager begins no other task of it.
+// before a task, begins no task of a run that was cancelled meanwhile.
 func TestCancelledUnnoticed(t *testing.T) {
 	t.Parallel()
-	for _, manager := range []bool{false, true} {
-		t.Run(fmt.Sprintf("manager=%t", manager), func(t *testing.T) {
+	for name, tt := range map[string]struct {
+		manager bool
+		step    string
+		times   int
+		ran     string
+	}{
+		"the first task":               {step: "begin", times: 1},
+		"the second task":              {step: "ask", times: 1, ran: "one\n"},
+		"the first task of a manager":  {manager: true, step: "begin", times: 1},
+		"the second task of a manager": {manager: true, step: "begin", times: 2, ran: "one\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			x := newSite(t, "a/manager")
 			x.orchestrate("o", quickDecider())
-			x.ask("r", Request{OnManager: manager, Role: map[bool]string{false: "manager"}[manager]})
+			x.ask("r", Request{OnManager: tt.manager, Role: map[bool]string{false: "manager"}[tt.manager]})
 			queued := func(what string, ok func([]Queued) bool) {
 				t.Helper()
 				consultest.Eventually(t, what, func(ctx context.Context) error {
@@ -349,15 +359,12 @@ func TestCancelledUnnoticed(t *testing.T) {
 				return consultest.Fault{Hang: r.URL.Query().Has("index")} // no watch delivers anything
 			})
 			w := x.worker(proxy.Client(), "a", crashTasks()...)
-			begins, last, ran := 0, 1, ""
-			if manager {
-				last, ran = 2, "one\n" // it reports that it begins before each task
-			}
+			times := 0
 			w.hook = func(step string) {
-				if step != "begin" {
+				if step != tt.step {
 					return
 				}
-				if begins++; begins == last {
+				if times++; times == tt.times {
 					if _, _, err := x.runs.Cancel(t.Context(), "r", "ann", false); err != nil {
 						t.Error(err)
 					}
@@ -366,8 +373,8 @@ func TestCancelledUnnoticed(t *testing.T) {
 			}
 			x.background(func(ctx context.Context) { _ = w.Run(ctx) })
 			x.becomes("r", "cancelled: a=cancelled")
-			if got := x.traces("a", "ran"); got != ran {
-				t.Errorf("it ran %q, want %q", got, ran)
+			if got := x.traces("a", "ran"); got != tt.ran {
+				t.Errorf("it ran %q, want %q", got, tt.ran)
 			}
 		})
 	}
@@ -454,4 +461,19 @@ func TestNewerQueue(t *testing.T) {
 	touch(t, x, "a", "go")
 	x.becomes("r", "done: a=done b=done")
 	x.becomes("next", "done: a=done b=done")
+}
+
+// TestLearn: what a write of this node came to does not hide what the watch has delivered since.
+func TestLearn(t *testing.T) {
+	t.Parallel()
+	w := NewWorker(WorkerOptions{Store: kv.New(nil, "x"), Node: "a"})
+	queue := func(index uint64, cancel string) kv.Entry[Queue] {
+		return kv.Entry[Queue]{Index: index, Value: Queue{Jobs: []Queued{{Job: "j", Cancel: cancel}}}}
+	}
+	for _, e := range []kv.Entry[Queue]{queue(5, ""), queue(7, "ann"), queue(6, "")} {
+		w.learn(e)
+	}
+	if now, _ := w.now.Get(); now.Index != 7 || now.Value.Jobs[0].Cancel != "ann" {
+		t.Errorf("got %+v, want that of index 7", now)
+	}
 }

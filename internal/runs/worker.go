@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -63,9 +64,21 @@ type Worker struct {
 	runs  *Runs
 	queue kv.Doc[Queue]
 	retry time.Duration // the first pause after a failure
-	now   concurrency.Latest[Queue]
+
+	learning sync.Mutex                          // held while now is compared and set
+	now      concurrency.Latest[kv.Entry[Queue]] // the queue as far as this node knows
 
 	hook func(step string) // tests die here
+}
+
+// learn takes over what a request of this worker read or wrote, unless the watch has delivered
+// something newer meanwhile, which it does not deliver again.
+func (w *Worker) learn(e kv.Entry[Queue]) {
+	w.learning.Lock()
+	defer w.learning.Unlock()
+	if now, known := w.now.Get(); !known || e.Index > now.Index {
+		w.now.Set(e)
+	}
 }
 
 // NewWorker returns a Worker; it does no I/O.
@@ -129,7 +142,9 @@ func (w *Worker) watch(ctx context.Context) error {
 				w.o.Log.Warn("cannot create this node's queue of runs", "key", w.queue.Key(), "error", err)
 			}
 		}
-		w.now.Set(u.Entry.Value)
+		w.learning.Lock()
+		defer w.learning.Unlock()
+		w.now.Set(u.Entry) // also with a lower index: Consul was restored
 	})
 }
 
@@ -139,12 +154,12 @@ func (w *Worker) liftUnknown(ctx context.Context) error {
 	if w.o.Maintenance == nil {
 		return nil
 	}
-	q, err := w.now.Wait(ctx, func(Queue) bool { return true })
+	q, err := w.now.Wait(ctx, func(kv.Entry[Queue]) bool { return true })
 	if err != nil {
 		return err
 	}
 	for _, job := range w.o.Maintenance.Jobs() {
-		if q.find(job) < 0 {
+		if q.Value.find(job) < 0 {
 			if err := w.lift(ctx, job); err != nil {
 				return err
 			}
@@ -166,7 +181,8 @@ func (w *Worker) lane(ctx context.Context, r Runner, l lane) error {
 	reported := map[string]bool{} // jobs whose end is in Consul
 	for {
 		var next Queued
-		_, err := w.now.Wait(ctx, func(q Queue) bool {
+		_, err := w.now.Wait(ctx, func(now kv.Entry[Queue]) bool {
+			q := now.Value
 			for job := range reported {
 				if q.find(job) < 0 {
 					delete(reported, job)

@@ -160,7 +160,8 @@ func (j *queuedJob) spec(ctx context.Context) (run Run, err error) {
 }
 
 // poststart is called before each task. Before the first it reports that the job
-// has started, so that a job that Consul does not show as running has run nothing.
+// has started, so that a job that Consul does not show as running has run nothing. Before each
+// other one it reads whether the job is still asked for.
 // For a job on a manager it reports each time what is done, and whether the next task may run
 // elsewhere if this node is lost: the job continues only if this node still has it.
 func (j *queuedJob) poststart(ctx context.Context) error {
@@ -168,7 +169,7 @@ func (j *queuedJob) poststart(ctx context.Context) error {
 		return err
 	}
 	if j.begun && !j.e.Manager && !j.trouble {
-		return nil
+		return j.askedStill(ctx)
 	}
 	var finished []string
 	once := ""
@@ -180,7 +181,7 @@ func (j *queuedJob) poststart(ctx context.Context) error {
 		finished, once = res.Done(), res.Once()
 	}
 	j.w.hook("begin")
-	err := j.update(ctx, func(q *Queued) {
+	now, err := j.update(ctx, func(q *Queued) {
 		if q.Cancel != "" {
 			return // what was asked meanwhile counts: this node may have been frozen or cut off
 		}
@@ -194,13 +195,36 @@ func (j *queuedJob) poststart(ctx context.Context) error {
 	})
 	j.w.hook("begun")
 	if err == nil {
-		err = j.asked()
+		err = j.askedIn(now)
 	}
 	if err == nil {
 		j.waits = j.waits && j.begun && !j.trouble
 		j.begun, j.trouble, j.once = true, false, once != ""
 	}
 	return err
+}
+
+// askedStill reads this node's queue and returns why the job is to end early. What the watch
+// delivered is not enough: this process may have been frozen (SIGSTOP, a suspended VM) or cut off
+// since then, and the job cancelled meanwhile, and a process cannot know for certain whether it
+// stood still. This costs one request for each task after the first.
+//
+// Without an answer the job continues: during an outage of Consul, or while this host is
+// cut off, what was asked for before is not left half done.
+func (j *queuedJob) askedStill(ctx context.Context) error {
+	const patience = 5 * time.Second // in which Consul's servers elect a leader
+	j.w.hook("ask")
+	ask, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	e, err := j.w.queue.Get(ask)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil || !e.Exists: // as for the watch, the last one counts
+		return j.asked()
+	}
+	j.w.learn(e)
+	return j.askedIn(e.Value)
 }
 
 func stamp() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
@@ -248,7 +272,7 @@ func (j *queuedJob) tryUpdate(ctx context.Context, change func(*Queued)) bool {
 	const patience = 10 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	err := j.updateOnce(ctx, change)
+	_, err := j.updateOnce(ctx, change)
 	if err != nil {
 		j.log.Warn("cannot report what the run waits for", "job", j.e.Job, "error", err)
 	}
@@ -257,17 +281,22 @@ func (j *queuedJob) tryUpdate(ctx context.Context, change func(*Queued)) bool {
 
 // watch ends the job early when the queue says so.
 func (j *queuedJob) watch(ctx context.Context, stop func(error)) {
-	_ = j.w.now.Watch(ctx, func(Queue) { // it returns ctx's error
+	_ = j.w.now.Watch(ctx, func(kv.Entry[Queue]) { // it returns ctx's error
 		if err := j.asked(); err != nil {
 			stop(err)
 		}
 	})
 }
 
-// asked returns why the job is to end early: errGone or errCancelled, with
-// workflow.ErrKill if its running task is to end, too.
+// asked returns why the job is to end early as far as this node knows.
 func (j *queuedJob) asked() error {
-	q, _ := j.w.now.Get()
+	now, _ := j.w.now.Get()
+	return j.askedIn(now.Value)
+}
+
+// askedIn returns why the job is to end early according to the queue q: errGone or errCancelled, with
+// workflow.ErrKill if its running task is to end, too.
+func (j *queuedJob) askedIn(q Queue) error {
 	i := q.find(j.e.Job)
 	switch {
 	case i < 0:
@@ -306,7 +335,7 @@ func (j *queuedJob) report(ctx context.Context, end Queued) error {
 		return err
 	}
 	j.w.hook("tell")
-	err := j.update(ctx, func(q *Queued) {
+	_, err := j.update(ctx, func(q *Queued) {
 		q.State, q.Task, q.ExitCode, q.LogURL = end.State, end.Task, end.ExitCode, end.LogURL
 		q.Rebooting = false
 		q.Why, q.Tail, q.Ended = text.Tail(end.Why, maxWhy), text.Tail(end.Tail, maxTail), stamp()
@@ -324,12 +353,13 @@ func (j *queuedJob) report(ctx context.Context, end Queued) error {
 	return err
 }
 
-// update changes the job's entry in the queue, however long that takes. It
-// returns errGone if it has no entry, or ctx's error.
-func (j *queuedJob) update(ctx context.Context, change func(*Queued)) error {
+// update changes the job's entry in the queue, however long that takes, and returns the queue. It
+// returns errGone if the job has no entry, or ctx's error.
+func (j *queuedJob) update(ctx context.Context, change func(*Queued)) (q Queue, err error) {
 	var gone error
-	err := concurrency.Retry(ctx, j.w.backoff(), func(ctx context.Context) error {
-		err := j.updateOnce(ctx, change)
+	err = concurrency.Retry(ctx, j.w.backoff(), func(ctx context.Context) error {
+		var err error
+		q, err = j.updateOnce(ctx, change)
 		if errors.Is(err, errGone) {
 			gone = err
 			return nil
@@ -338,11 +368,11 @@ func (j *queuedJob) update(ctx context.Context, change func(*Queued)) error {
 	}, func(err error, pause time.Duration) {
 		j.log.Warn("cannot report the progress of the run, will retry", "job", j.e.Job, "error", err, "again_in", pause)
 	})
-	return cmp.Or(err, gone)
+	return q, cmp.Or(err, gone)
 }
 
 // updateOnce is update without another attempt.
-func (j *queuedJob) updateOnce(ctx context.Context, change func(*Queued)) error {
+func (j *queuedJob) updateOnce(ctx context.Context, change func(*Queued)) (Queue, error) {
 	e, err := j.w.queue.Update(ctx, func(old kv.Entry[Queue]) (Queue, bool, error) {
 		q := old.Value.clone()
 		i := q.find(j.e.Job)
@@ -353,9 +383,9 @@ func (j *queuedJob) updateOnce(ctx context.Context, change func(*Queued)) error 
 		return q, true, nil
 	})
 	if err == nil {
-		j.w.now.Set(e.Value)
+		j.w.learn(e)
 	}
-	return err
+	return e.Value, err
 }
 
 // outcome is what a job came to.
