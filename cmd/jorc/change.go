@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/stage"
+	"github.com/jorc/jorc/internal/terminal"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -67,7 +69,8 @@ func changeCommand(env *environment) *cli.Command {
 				Action: env.onCluster(env.whyChanges),
 			},
 			verb("wait", "wait until a change is done", "[ID]",
-				"Means 'jorc update wait' or 'jorc cluster wait --for run=ID', with their exit codes: 0 done, 1 failed, 6 paused, 124 at the timeout.", env.waitForChange,
+				"Means 'jorc update wait' or 'jorc cluster wait --for run=ID', with their exit codes: 0 done, 1 failed, 6 paused, 124 at the timeout. "+
+					"Files are done when all hosts of the stage have what they want, and failed when the stage is stopped; new data counts once a host has rendered it.", env.waitForChange,
 				&cli.DurationFlag{Name: "timeout", Usage: "give up after `D`; 0: never", DefaultText: "never"}),
 			verb("pause", "begin on no further host; hosts already at work continue", "[ID]", "Means 'jorc update pause'.", env.pauseChange, reasonFlag()),
 			verb("resume", "end a pause, or approve a change of files that failed", "[ID]",
@@ -192,7 +195,7 @@ func (e *environment) versionChanges(c *cli.Context, cl *target, ended bool) (al
 
 // filesChanges is one change for each stage.
 func (e *environment) filesChanges(c *cli.Context, cl *target) (all []shownChange, err error) {
-	stages, err := stage.Show(c.Context, cl.Cluster, "", nil, time.Now())
+	stages, err := stage.Show(c.Context, cl.Cluster, "", change.PlacesOf(cl.rollouts(), readLife), time.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -201,15 +204,9 @@ func (e *environment) filesChanges(c *cli.Context, cl *target) (all []shownChang
 		x.What, x.State, x.Since, x.Ended = "files of stage "+s.Stage, s.State, s.Since, s.State == stage.StateDone
 		n := s.Counts
 		x.Hosts, x.Working, x.Failed = n.Hosts, n.AtWork, n.Failed
-		x.Done = n.Hosts - n.Waiting - n.AtWork - n.Failed - n.Silent
-		for _, stop := range s.Stops {
-			if stop.Resumed == nil {
-				x.Waits = "'jorc stage resume " + s.Stage + "': " + cmp.Or(stop.Node, stop.Step) + ": " + stop.Reason
-				break
-			}
-		}
-		if x.Waits == "" && s.Step != nil {
-			x.Waits = strings.Join(s.Step.Waits, "; ")
+		x.Done = doneOf(n)
+		if !x.Ended {
+			x.Waits = s.Waits()
 		}
 		all = append(all, x)
 	}
@@ -409,7 +406,7 @@ func (e *environment) waitForChange(c *cli.Context, cl *target, of shownChange) 
 	}
 	switch of.Kind {
 	case changeFiles:
-		return cannot(c, of, "a change of files is not waited for: it lives as long as its stage", "'jorc change show "+of.ID+"' shows how far it is")
+		return e.waitForFiles(c, cl, of.Name)
 	case changeRun:
 		return e.awaitGoal(c, cl, runs.Goal{Run: of.Name}, nil)
 	}
@@ -418,6 +415,47 @@ func (e *environment) waitForChange(c *cli.Context, cl *target, of shownChange) 
 	}
 	return e.waitRollout(c, cl)
 }
+
+// waitForFiles waits until all hosts of a stage have what they want.
+func (e *environment) waitForFiles(c *cli.Context, cl *target, name string) error {
+	timeout := c.Duration("timeout")
+	ctx, cancel := withTimeout(c.Context, timeout)
+	defer cancel()
+	var last stage.Status
+	live := e.live(c, quietWait)
+	err := stage.Wait(ctx, cl.Cluster, name, change.PlacesOf(cl.rollouts(), readLife), func(s stage.Status) {
+		if last.Stage == "" {
+			noteUnorchestratedStage(c, s)
+		}
+		last = s
+		live.Show(stageProgress(s))
+	})
+	live.Stop(true)
+	if e.format(c) == formatJSON && last.Stage != "" {
+		if err := e.writeJSON(c.App.Writer, last); err != nil {
+			return err
+		}
+	}
+	switch {
+	case errors.Is(err, stage.ErrPaused):
+		return &exitError{code: exitStopped, err: err}
+	case errors.Is(err, context.DeadlineExceeded) && c.Context.Err() == nil:
+		return &exitError{code: exitTimeout, err: fmt.Errorf("timed out after %v%s", timeout, after(": ", last.Waits()))}
+	}
+	return err
+}
+
+// stageProgress is a stage for a live display.
+func stageProgress(s stage.Status) terminal.Progress {
+	n := s.Counts
+	return terminal.Progress{
+		Title: "files of stage " + s.Stage + ": " + s.State + nonzero(count{n.AtWork, "working"}, count{n.Failed, "failed"}, count{n.Waiting, "waiting"}, count{n.Silent, "silent"}),
+		Since: s.Since, Done: doneOf(n), Total: n.Hosts, Waits: s.Waits(),
+	}
+}
+
+// doneOf is how many hosts of a stage have what they want.
+func doneOf(n stage.Counts) int { return n.Hosts - n.Waiting - n.AtWork - n.Failed - n.Silent }
 
 func (e *environment) pauseChange(c *cli.Context, cl *target, of shownChange) error {
 	switch {

@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
+	"github.com/jorc/jorc/internal/stage"
 )
 
 // TestChange: one command sees and steers a version, the files of a stage and runs, by IDs that may be cut; a verb that a kind
@@ -80,7 +83,8 @@ func TestChange(t *testing.T) {
 	want(0, "web-1", "show", "ed")
 	want(0, "say", "show", "run.backup-1")
 	want(1, "version.v1\t", "why", "web-1", "-o", "plain")
-	want(1, "files.edge\twaiting\t", "why", "web-1", "-o", "plain")
+	want(1, "files.edge\twaiting\tno orchestrator runs", "why", "web-1", "-o", "plain")
+	want(0, ": no orchestrator runs\n", "list", "--kind", "files", "-o", "plain")
 
 	want(0, "v1\tpaused", "pause", "v1", "--reason", "a look", "-o", "plain")
 	want(0, "v1\twaiting", "resume", "version.v1", "-o", "plain")
@@ -98,7 +102,6 @@ func TestChange(t *testing.T) {
 		{"resume", "backup-1"},
 		{"cancel", "edge"},
 		{"cancel", "v1", "--kill"},
-		{"wait", "edge"},
 		{"show", "edge", "--watch"},
 		{"logs", "v1"},
 		{"history", "v1"},
@@ -118,6 +121,68 @@ func TestChange(t *testing.T) {
 	}
 	if got := ids("--all"); !strings.Contains(got, "version.v1") || !strings.Contains(got, "run.backup-2") {
 		t.Errorf("all: %s", got)
+	}
+}
+
+// TestWaitForFiles: a wait for the files of a stage ends when all hosts have what they want, when the stage is stopped, and
+// when the cluster is paused.
+func TestWaitForFiles(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, "web-1", "web-2")
+	cl := cluster.New(f.server.Client(), "jorc", "prod")
+	report := func(node string, r cluster.StageReport) {
+		t.Helper()
+		r.Policy = cluster.StagePolicy{MaxParallel: "1"}
+		if _, err := cl.ReportWriter(node).Change(t.Context(), func(old cluster.Report) (cluster.Report, error) { return old.WithStage("edge", r), nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit := cluster.StageInputs{List: []cluster.StageInput{{Name: "key app/limit", Digest: "d1"}}}
+	old := cluster.StageReport{Turn: "1", Content: "c1", Taken: limit, State: cluster.StageDone}
+	waits, done := old, old
+	waits.Wants, done.Content = "c2", "c2"
+	report("web-1", waits)
+	report("web-2", waits)
+	wait := func(code int, part string, flags ...string) {
+		t.Helper()
+		if got := jorc(t, f.env, append([]string{"change", "wait", "edge"}, flags...)...); got.code != code || !strings.Contains(got.stdout+got.stderr, part) {
+			t.Errorf("got %+v, want code %d and %q", got, code, part)
+		}
+	}
+	wait(exitTimeout, "timed out after 1ms", "--timeout", "1ms")
+	if got := jorc(t, f.env, "cluster", "pause", "--reason", "lunch"); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	wait(exitStopped, "the cluster is paused since ")
+	if got := jorc(t, f.env, "cluster", "resume"); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	var waiting sync.WaitGroup
+	waiting.Go(func() { wait(0, `"waiting": 0,`, "-o", "json") })
+	report("web-1", done)
+	report("web-2", done)
+	waiting.Wait()
+
+	report("web-2", waits)
+	waiting.Go(func() { wait(exitFailed, "the stage is stopped: 'jorc stage resume edge': web-1: its checks fail") })
+	stops := kv.NewDoc[stage.Stops](cl.Store(), cluster.StageStopsKey("edge"), 1)
+	stop := stage.Stops{Stops: []stage.Stop{{Node: "web-1", Turn: "1", Content: "c2", Inputs: limit, Reason: "its checks fail"}}}
+	if _, err := stops.CompareAndSwap(t.Context(), kv.Entry[stage.Stops]{}, stop); err != nil {
+		t.Fatal(err)
+	}
+	waiting.Wait()
+}
+
+// TestUpdateNames: each verb of 'jorc update' that is a name for one of 'jorc change' says so.
+func TestUpdateNames(t *testing.T) {
+	t.Parallel()
+	for name, verb := range updateNames() {
+		if got := jorc(t, nil, "help", "update", name); !strings.Contains(strings.Join(strings.Fields(got.stdout), " "), "A name for 'jorc change "+verb+"' of a version.") {
+			t.Errorf("update %s: %+v", name, got)
+		}
+		if got := jorc(t, nil, "help", "change", verb); got.code != 0 {
+			t.Errorf("change %s: %+v", verb, got)
+		}
 	}
 }
 

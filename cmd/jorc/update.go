@@ -18,7 +18,7 @@ import (
 )
 
 func updateCommand(env *environment) *cli.Command {
-	return &cli.Command{
+	update := &cli.Command{
 		Name:  "update",
 		Usage: "versions: the desired one, its rollout, and what hosts run",
 		Subcommands: append([]*cli.Command{
@@ -76,6 +76,20 @@ func updateCommand(env *environment) *cli.Command {
 			waitRolloutCommand(env),
 			historyCommand(env),
 		}, operateCommands(env)...),
+	}
+	for _, c := range update.Subcommands {
+		if verb := updateNames()[c.Name]; verb != "" {
+			c.Description = strings.TrimSpace(c.Description + " A name for 'jorc change " + verb + "' of a version.")
+		}
+	}
+	return update
+}
+
+// updateNames are the verbs that are other names for verbs of `jorc change`.
+func updateNames() map[string]string {
+	return map[string]string{
+		"show": "show", "why": "why", "wait": "wait", "pause": "pause", "resume": "resume", "promote": "approve", "abort": "cancel",
+		"retry": "retry", "give-up": "give-up", "history": "history",
 	}
 }
 

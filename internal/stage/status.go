@@ -196,11 +196,16 @@ func Show(ctx context.Context, c *cluster.Cluster, name string, count Count, now
 	if err != nil {
 		return nil, err
 	}
+	return show(ctx, c, &state, name, count, now)
+}
+
+// show is Show of a state that was read.
+func show(ctx context.Context, c *cluster.Cluster, state *cluster.State, name string, count Count, now time.Time) ([]Status, error) {
 	orchestrated, err := cluster.Orchestrated(ctx, c.Store())
 	if err != nil {
 		return nil, err
 	}
-	hosts := HostsOf(&state)
+	hosts := HostsOf(state)
 	names := slices.Sorted(maps.Keys(hosts))
 	if name != "" {
 		if !slices.Contains(names, name) {
@@ -210,7 +215,7 @@ func Show(ctx context.Context, c *cluster.Cluster, name string, count Count, now
 	}
 	var places *pace.Account
 	if count != nil {
-		if places, err = count(ctx, c, &state); err != nil {
+		if places, err = count(ctx, c, state); err != nil {
 			return nil, err
 		}
 	}
