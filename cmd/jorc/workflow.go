@@ -237,7 +237,7 @@ func (e *environment) runWorkflow(c *cli.Context) error {
 		return err
 	}
 	defer done()
-	job := workflow.Job{ID: c.String("id"), Workflow: argument(c, 0), Params: params, Version: hostVersion(c, settings), Origin: "jorc workflow run", Out: true}
+	job := workflow.Job{ID: c.String("id"), Workflow: argument(c, 0), Params: params, Version: hostVersion(c, settings), Origin: workflow.ByHand, Out: true}
 	waiting, cancel := withTimeout(c.Context, c.Duration("timeout"))
 	defer cancel()
 	res, err := r.Drive(c.Context, job, workflow.Hooks{Wait: func(ctx context.Context, w workflow.Wait) (bool, error) {

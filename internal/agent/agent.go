@@ -23,6 +23,7 @@ import (
 	"github.com/jorc/jorc/internal/converge"
 	"github.com/jorc/jorc/internal/diagnostics"
 	"github.com/jorc/jorc/internal/durable"
+	"github.com/jorc/jorc/internal/lease"
 	"github.com/jorc/jorc/internal/slots"
 	"github.com/jorc/jorc/internal/stage"
 	"github.com/jorc/jorc/internal/supervise"
@@ -61,11 +62,15 @@ type Options struct {
 	// templates may read.
 	LookupEnv func(string) (string, bool)
 	Pages     ui.Pages // of the ui listener
-	GCPercent int      // that the program has set; 0: that of the environment. For metrics
-	Version   string
-	Commit    string
-	Log       hclog.Logger
-	Recent    *diagnostics.Log // the last lines of Log, for 'jorc debug'; nil: the agent does not answer it
+	// LeastHealthy is the least time in health before a lease is over; 0: lease.DefaultMinHealthy. BootID names
+	// this boot; nil: the kernel's.
+	LeastHealthy time.Duration
+	BootID       func() string
+	GCPercent    int // that the program has set; 0: that of the environment. For metrics
+	Version      string
+	Commit       string
+	Log          hclog.Logger
+	Recent       *diagnostics.Log // the last lines of Log, for 'jorc debug'; nil: the agent does not answer it
 }
 
 // ProcessOptions are what processes need of the program that they run in.
@@ -90,6 +95,7 @@ type Agent struct {
 	started   time.Time
 
 	maintenance *maintenance // of this node
+	leases      *lease.Host
 	expiring    expiring
 
 	processesChanged concurrency.Signal // the state of a process changed
@@ -135,6 +141,9 @@ func New(o Options) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{o: o, client: client, slots: newSlots(client, c), maintenance: newMaintenance(nodeMaintenance{client}, c.StateDir, o.Log), conf: c, started: time.Now()}
+	a.leases = lease.NewHost(lease.Options{
+		StateDir: c.StateDir, Maintenance: leaseMaintenance{a.maintenance}, Least: o.LeastHealthy, BootID: o.BootID, Log: o.Log.Named("lease"),
+	})
 	a.stages = stage.NewHosts(c.StateDir, o.Log.Named("stages"))
 	a.loading = newLoading(c.StateDir, o.LoadingRest, o.Log.Named("templates"))
 	a.processesChanged, a.templatesChanged, a.filesChanged = concurrency.NewSignal(), concurrency.NewSignal(), concurrency.NewSignal()

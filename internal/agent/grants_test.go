@@ -134,6 +134,8 @@ type grantHost struct {
 	// orchestrator makes the host a candidate; begins, if not nil, is called as it enters maintenance.
 	orchestrator *config.Orchestrator
 	begins       func()
+	boot         string // of its kernel
+	simulated    *agent.Simulated
 }
 
 // Begin implements converge.Maintenance.
@@ -207,7 +209,7 @@ func (h *grantHost) start(client *consul.Client, requires []config.Requires) {
 		h.fleet.t.Fatal(err)
 	}
 	script := "echo $JORC_VERSION >>" + h.dir + "/begun; until [ -e " + h.dir + "/$JORC_VERSION ]; do sleep 0.02; done"
-	s, err := agent.Simulate(agent.SimulatedOptions{Client: client, Maintenance: h, Log: testLog(h.name), Config: &config.Config{
+	s, err := agent.Simulate(agent.SimulatedOptions{Client: client, Maintenance: h, LeastHealthy: 100 * time.Millisecond, BootID: func() string { return h.boot }, Log: testLog(h.name), Config: &config.Config{
 		Cluster: "default", Prefix: "jorc", Node: h.name, StateDir: state, VersionFile: filepath.Join(state, "version"),
 		DNS: config.DNS{Addr: h.fleet.server.DNSAddr}, Member: &config.Member{Roles: []string{h.role}}, Static: &config.Static{Workflow: "converge"}, Requires: requires,
 		Orchestrator: h.orchestrator,
@@ -220,6 +222,7 @@ func (h *grantHost) start(client *consul.Client, requires []config.Requires) {
 	if err != nil {
 		h.fleet.t.Fatal(err)
 	}
+	h.simulated = s
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {

@@ -65,6 +65,9 @@ type maintenance struct {
 // ownerVersion is the owner for a version; others are jobs.
 const ownerVersion = "version"
 
+// ownerLease is the owner for the lease of this host.
+const ownerLease = "lease"
+
 // ownersFile is the format of the file.
 type ownersFile struct {
 	Format int      `json:"format"`
@@ -167,5 +170,16 @@ func (j jobMaintenance) Jobs() []string {
 	j.m.mu.Lock()
 	defer j.m.mu.Unlock()
 	j.m.load()
-	return slices.DeleteFunc(slices.Clone(j.m.owners), func(o string) bool { return o == ownerVersion })
+	return slices.DeleteFunc(slices.Clone(j.m.owners), func(o string) bool { return o == ownerVersion || o == ownerLease })
 }
+
+// leaseMaintenance is the maintenance for the lease of this host.
+type leaseMaintenance struct{ m *maintenance }
+
+// Begin implements lease.Maintenance.
+func (l leaseMaintenance) Begin(ctx context.Context, reason string) error {
+	return l.m.begin(ctx, ownerLease, reason)
+}
+
+// Lift implements lease.Maintenance.
+func (l leaseMaintenance) Lift(ctx context.Context) error { return l.m.lift(ctx, ownerLease) }

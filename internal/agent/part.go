@@ -5,6 +5,7 @@ import (
 	"path"
 	"reflect"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sync/errgroup"
@@ -17,6 +18,7 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/converge"
 	"github.com/jorc/jorc/internal/expiry"
+	"github.com/jorc/jorc/internal/lease"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/stage"
 	"github.com/jorc/jorc/internal/supervise"
@@ -61,6 +63,7 @@ type part struct {
 	converge  *converge.Converger                // nil: this host has no static configuration
 	admission *admission                         // of converge
 	stages    *stage.Hosts                       // nil in a simulated host
+	leases    *lease.Host
 	// unorchestrated: no orchestrator runs, and this host waits for a grant or a turn.
 	unorchestrated struct{ grant, turn unorchestrated }
 	managing       *workflow.Runner // runs on managers
@@ -77,15 +80,15 @@ func participates(c *config.Config) bool {
 // countWatches returns how many blocking queries the host's part in its cluster
 // may have open at the same time: 2 for the keys that all nodes watch and for this
 // node's own, 1 for its health, 4 for the election's lock and what the lock holder
-// reads, 1 per trigger, 1 for the orchestrator's lock while a stage waits, and 14 per
-// orchestrated cluster.
+// reads, 1 per trigger, 1 for the orchestrator's lock while a stage waits and 1 while a lease does, and
+// 14 per orchestrated cluster.
 func countWatches(c *config.Config) int {
 	n := 2
 	if participates(c) {
 		n++
 	}
 	if c.Member != nil {
-		n += 4
+		n += 5
 	}
 	n += len(c.Triggers)
 	if len(stagesOf(c)) > 0 {
@@ -171,7 +174,7 @@ func relevant(c *config.Config) config.Config {
 func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 	p := &part{
 		conf: c, node: node, client: a.client, cluster: cluster.New(a.client, c.Prefix, c.Cluster).WatchedBy(node),
-		log: a.o.Log, processes: a.processes, processesChanged: a.processesChanged, stages: a.stages,
+		log: a.o.Log, processes: a.processes, processesChanged: a.processesChanged, stages: a.stages, leases: a.leases,
 		templatesChanged: a.templatesChanged, filesChanged: a.filesChanged, expiringChanged: a.expiring.changed, templateReports: a.o.TemplateReports.orDefault(),
 	}
 	if a.leadership == nil {
@@ -291,6 +294,9 @@ func (p *part) runComponents(ctx context.Context, once bool) error {
 	if p.conf.Member != nil {
 		g.Go(func() error { return p.runMember(ctx) })
 	}
+	if p.conf.Member != nil && !once {
+		g.Go(func() error { return p.leases.Run(ctx, p.leasePart()) })
+	}
 	if p.conf.Member != nil && p.processes != nil && !once {
 		g.Go(func() error { return p.runProcessReport(ctx) })
 	}
@@ -328,7 +334,10 @@ type SimulatedOptions struct {
 	// UnwatchedHold: the hold file is read at the start and before each task only. The
 	// kernel allows a user 128 watchers.
 	UnwatchedHold bool
-	Log           hclog.Logger
+	// LeastHealthy and BootID are those of Options.
+	LeastHealthy time.Duration
+	BootID       func() string
+	Log          hclog.Logger
 }
 
 // Simulated is a host's part in its cluster without the rest of an agent: no
@@ -344,6 +353,9 @@ func Simulate(o SimulatedOptions) (*Simulated, error) {
 		o.Log = hclog.NewNullLogger()
 	}
 	a := &Agent{o: Options{Log: o.Log}, client: o.Client, slots: newSlots(o.Client, o.Config), maintenance: newMaintenance(o.Maintenance, o.Config.StateDir, o.Log)}
+	a.leases = lease.NewHost(lease.Options{
+		StateDir: o.Config.StateDir, Maintenance: leaseMaintenance{a.maintenance}, Least: o.LeastHealthy, BootID: o.BootID, Log: o.Log.Named("lease"),
+	})
 	p, err := a.newPart(o.Config, o.Config.Node)
 	if err != nil {
 		return nil, err
@@ -363,6 +375,9 @@ func (s *Simulated) Convergence() converge.Status {
 	}
 	return s.part.converge.Status()
 }
+
+// Lease returns the host's lease.
+func (s *Simulated) Lease() lease.Holder { return s.part.leases }
 
 // RunStages has the host take turns for stages, whose files h knows, until ctx ends;
 // then it returns nil. Run must be running.

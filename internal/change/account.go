@@ -4,6 +4,7 @@
 package change
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -152,6 +153,12 @@ func count(host *cluster.Host, m *rollout.Member, documents Documents, life Life
 		}
 		return h
 	}
+	if part, wish := leaseOf(host); part.Offered() || part.Open() {
+		h.For, h.Since = "lease "+m.Node, part.GrantedSince()
+		h.Out = cluster.LeaseText(wish)
+		h.GivenUp = part.GivenUp()
+		return h
+	}
 	for _, name := range stageNames(host) {
 		d := documents.Stages[name]
 		d.Stage = name
@@ -174,6 +181,21 @@ func count(host *cluster.Host, m *rollout.Member, documents Documents, life Life
 		h.Out, h.Since = "it converges without a grant", m.Config.Since
 	}
 	return h
+}
+
+// leaseOf is the part of a host of its own lease, and what it asks for.
+func leaseOf(h *cluster.Host) (pace.Part, cluster.Wish) {
+	id := cluster.LeaseChange(h.Node)
+	wish, wishes := h.Report.Wish()
+	answer := h.Report.Answered(id)
+	if !wishes && !answer.Open() {
+		return pace.Part{}, wish
+	}
+	g := GrantsIn(h).Value.Of(id)
+	if g.Tag != cmp.Or(wish.ID, answer.Tag) {
+		g = Grant{} // of a lease before
+	}
+	return PartOf(id, g, answer, ""), wish
 }
 
 func stageNames(h *cluster.Host) []string {
@@ -232,8 +254,8 @@ func Barred(s *cluster.State, node string) string {
 	if hold, held := s.Control.Held(node, s.Roles(host)); held {
 		return "it is held " + hold.String()
 	}
-	if file := host.Report.HeldByFile(); file != "" {
-		return file
+	if kept := host.Kept(); kept != "" {
+		return kept
 	}
 	if host.Condition.Drained() {
 		return "it is in maintenance that an operator began"

@@ -298,9 +298,9 @@ func (c *Cluster) Decommission(ctx context.Context, node string) (removed, freed
 	return removed, freed, err
 }
 
-// deleteOrders deletes what node was to run, and its grant.
+// deleteOrders deletes what node was to run, and its grants.
 func (c *Cluster) deleteOrders(ctx context.Context, node string) (deleted []string, err error) {
-	for _, key := range []string{QueueKey(node), GrantKey(node)} {
+	for _, key := range []string{QueueKey(node), GrantKey(node), GrantsKey(node)} {
 		doc := kv.NewText(c.store, key)
 		e, err := doc.Get(ctx)
 		if err == nil && e.Exists {

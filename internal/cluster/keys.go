@@ -58,6 +58,7 @@ const (
 	EndMember = "/member"
 	EndHold   = "/hold"
 	EndGrant  = "/grant"
+	EndGrants = "/grants"
 	EndQueue  = "/queue"
 )
 
@@ -72,6 +73,9 @@ func HoldKey(node string) string { return PrefixHosts + node + EndHold }
 
 // GrantKey returns the key of node's grant.
 func GrantKey(node string) string { return PrefixHosts + node + EndGrant }
+
+// GrantsKey returns the key of what is granted to node in changes, see package change.
+func GrantsKey(node string) string { return PrefixHosts + node + EndGrants }
 
 // QueueKey returns the key of node's queue of runs.
 func QueueKey(node string) string { return PrefixHosts + node + EndQueue }
@@ -235,6 +239,7 @@ var Keys = []Key{
 	{PrefixHosts + "<node>" + EndMember, "the member: roles, zone, its own params and meta, names of its workflows, whether it may orchestrate", "JSON", []Kind{KindAgent}, "that agent; electors; the orchestrator; commands", PurposeMember},
 	{PrefixHosts + "<node>" + EndHold, "the hold of that node, or its exception from a wider one", "JSON", nil, "that agent; the orchestrator; commands", ""},
 	{PrefixHosts + "<node>" + EndGrant, "the permission to begin with one version", "JSON", []Kind{KindOrchestrator}, "that agent; the orchestrator; commands", ""},
+	{PrefixHosts + "<node>" + EndGrants, "the permission to be out of service for a lease, or what it waits for", "JSON", []Kind{KindOrchestrator}, "that agent; the orchestrator; commands", ""},
 	{PrefixHosts + "<node>" + EndQueue, "the jobs of runs for that node, and their results", "JSON", []Kind{KindOrchestrator, KindAgent}, "that agent; the orchestrator; commands", PurposeRuns},
 	{PrefixHosts + "<node>/turn-<stage>", "the permission to take new content of one stage", "JSON", []Kind{KindOrchestrator}, "that agent; commands", ""},
 	{PrefixReports + "<node>", "what that node reports: version, states, previous version", "JSON", []Kind{KindAgent}, "the orchestrator; commands", PurposeReport},

@@ -64,6 +64,7 @@ type hostDocuments struct {
 	members map[string]kv.Leaf[Record]
 	holds   map[string]kv.Leaf[Hold]
 	grants  map[string]kv.Leaf[string]
+	granted map[string]kv.Leaf[string] // at EndGrants
 	queues  map[string]kv.Leaf[string]
 }
 
@@ -311,7 +312,7 @@ func (c *Cluster) decodeHosts(pairs consul.KVPairs) hostDocuments {
 	text := kv.NewTextTree(c.store, PrefixHosts)
 	return hostDocuments{
 		members: c.members.Decode(pairs), holds: c.holds.Decode(pairs),
-		grants: text.Ending(EndGrant).Decode(pairs), queues: text.Ending(EndQueue).Decode(pairs),
+		grants: text.Ending(EndGrant).Decode(pairs), granted: text.Ending(EndGrants).Decode(pairs), queues: text.Ending(EndQueue).Decode(pairs),
 	}
 }
 
@@ -322,6 +323,7 @@ func (a answers) nodes() []string {
 	add := func(node string) { all[node] = true }
 	eachKey(a.members, add)
 	eachKey(a.grants, add)
+	eachKey(a.granted, add)
 	eachKey(a.queues, add)
 	eachKey(a.reports, add)
 	if a.node != "" {
@@ -416,7 +418,7 @@ func (s *State) addHosts(a answers, nodes iter.Seq[string]) {
 		}
 		known := a.catalog[node]
 		h := &Host{
-			Node: node, Member: isMember, Reported: reported, Grant: grant.Entry, Queue: queue.Entry,
+			Node: node, Member: isMember, Reported: reported, Grant: grant.Entry, Grants: a.granted[node].Entry, Queue: queue.Entry,
 			Address: known.Address, Datacenter: known.Datacenter, NodeMeta: known.Meta, Services: known.services, Failing: known.failing,
 		}
 		if isMember && member.Err != nil {

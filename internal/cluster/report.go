@@ -45,7 +45,11 @@ type Report struct {
 	Previous string                   `json:"previous,omitempty"` // the version before
 	States   map[string]CategoryState `json:"states,omitempty"`   // by category
 	Grant    GrantAnswer              `json:"grant,omitzero"`
-	HoldFile string                   `json:"hold_file,omitempty"` // why the hold file holds the host; empty: no file
+	// Grants are the host's answers to grants of changes, one for each change.
+	Grants []Answer `json:"grants,omitempty"`
+	// Lease is what the host asks for by itself; nil: nothing.
+	Lease    *Wish  `json:"lease,omitempty"`
+	HoldFile string `json:"hold_file,omitempty"` // why the hold file holds the host; empty: no file
 	// Templates are the ones that failed, are stale or wait longer than usual, the first of them, and
 	// MoreTemplates is how many others do. Read them with TemplateProblems.
 	Templates     []TemplateProblem `json:"templates,omitempty"`

@@ -67,6 +67,7 @@ type Host struct {
 	Reported bool   // it has reported something
 	Report   Report
 	Grant    kv.Entry[string] // not decoded
+	Grants   kv.Entry[string] // not decoded; of package change
 	Queue    kv.Entry[string] // not decoded; of package runs
 
 	Address    string

@@ -38,6 +38,11 @@ type Request struct {
 	// Keep is for how long the lease is kept, before it is Ready, when no call of its ID is open. 0: it
 	// ends with the call.
 	Keep time.Duration
+	// Connected: Begin does not return once the lease is Ready, but with the end of its context, and the
+	// lease ends when no call of its ID has been open for Keep, also after it was Ready.
+	Connected bool
+	// Once: Begin waits for no place. It returns as soon as it is known whether there is one.
+	Once bool
 	// Job is the job that the caller is a task of; empty: it is none. A job that takes its host out of
 	// service has no need of a lease.
 	Job string
@@ -92,6 +97,8 @@ type Refusal struct {
 	Reason string `json:"reason"` // one line
 	// Final: waiting until the caller's deadline cannot help.
 	Final bool `json:"final,omitempty"`
+	// Answered: the orchestrator says so.
+	Answered bool `json:"answered,omitempty"`
 	// At is when it may change by itself; zero: that is not known.
 	At time.Time `json:"at,omitzero"`
 }

@@ -62,7 +62,11 @@ func (g *granter) run(ctx context.Context) error {
 // plan runs one pass in a round of its own.
 func (g *granter) plan(ctx context.Context) (again time.Time, err error) {
 	err = g.places.plan(ctx, func(ctx context.Context, r *round) (err error) {
-		again, err = g.pass(ctx, r)
+		if again, err = g.pass(ctx, r); err != nil {
+			return err
+		}
+		due, err := g.leases(ctx, r)
+		again = pace.Earliest(again, due)
 		return err
 	})
 	return again, err
@@ -160,6 +164,7 @@ func (g *granter) pass(ctx context.Context, r *round) (again time.Time, err erro
 	}
 	r.sayAlone(offered)
 	r.ledger, err = g.places.rollouts.Apply(ctx, s, state, plan)
+	r.take(offered)
 	g.o.Log.Debug("grants", "offered", len(plan.Offers), "withdrawn", len(plan.Withdrawals), "error", err)
 	return plan.Again, err
 }

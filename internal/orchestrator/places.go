@@ -22,6 +22,7 @@ import (
 type places struct {
 	t        *term
 	rollouts *rollout.Rollouts // in the store of the lock
+	offers   *change.Offers
 
 	mu      sync.Mutex
 	ledger  kv.Entry[rollout.Ledger]
@@ -31,7 +32,8 @@ type places struct {
 }
 
 func newPlaces(t *term) *places {
-	return &places{t: t, rollouts: t.Orchestrator.rollouts.Held(t.held), demands: map[string]pace.Demand{}}
+	rollouts := t.Orchestrator.rollouts.Held(t.held)
+	return &places{t: t, rollouts: rollouts, offers: change.NewOffers(rollouts, t.held), demands: map[string]pace.Demand{}}
 }
 
 // round is the turn of one planner, or of the planners of a cycle.
@@ -231,10 +233,15 @@ func (r *round) offer(ctx context.Context, nodes []string, commit func(also func
 		return fmt.Errorf("%w: the ledger of offers was swapped meanwhile", kv.ErrConflict)
 	}
 	r.ledger = e
+	r.take(nodes)
+	return nil
+}
+
+// take counts nodes as out for the planners that follow in the round.
+func (r *round) take(nodes []string) {
 	for _, node := range nodes {
 		r.base.Take(node)
 	}
-	return nil
 }
 
 // overtaken reports whether err says that nothing was written, as something else was.

@@ -155,6 +155,29 @@ func Explain(s Situation, change, node string, now time.Time) Reason {
 	return Reason{Code: BecauseAbsent}
 }
 
+// Explained is what was decided of a change of one host.
+type Explained struct {
+	Planned
+	// Why the host is not offered a grant; none: it is, or it is no host of the change.
+	Why Reason
+}
+
+// PlanExplained is Plan of changes that are of one host each, and says by the same rules why one is
+// not offered.
+func PlanExplained(s Situation, now time.Time) map[string]Explained {
+	all := make(map[string]Explained, len(s.Changes))
+	for v, p := range inTurn(s, now) {
+		one := Explained{Planned: p}
+		for m := range v.everyone() {
+			if why := v.Outlook().Why(m); why.Code != BecauseNext {
+				one.Why = why
+			}
+		}
+		all[v.ID] = one
+	}
+	return all
+}
+
 // Text is the reason in words; empty without one. what is the change, as "the rollout".
 func (r Reason) Text(what string) string {
 	switch r.Code {

@@ -65,9 +65,9 @@ func (l Ledger) next() Ledger {
 	return l
 }
 
-// id names a grant of the transaction that writes l. Sessions differ also where
+// ID names a grant of the transaction that writes l. Sessions differ also where
 // a restored ledger counts the same numbers again.
-func (l Ledger) id(session string) string {
+func (l Ledger) ID(session string) string {
 	return fmt.Sprintf("%d.%d.%.8s", l.Term, l.Seq, session)
 }
 
@@ -279,7 +279,7 @@ func (r *Rollouts) Apply(ctx context.Context, s Stored, state State, p Planned) 
 		for _, c := range part {
 			old := grants[c.node]
 			if c.next.State == Offered {
-				c.next.ID = ledger.id(r.session)
+				c.next.ID = ledger.ID(r.session)
 			}
 			r.grant(c.node).SwapIn(t, kv.Entry[Grant]{Index: old.index, Exists: old.index != 0}, c.next)
 		}

@@ -72,7 +72,7 @@ func StateOf(s *cluster.State, stored Stored) (State, error) {
 		if h, held := s.Control.Held(node, roles); held {
 			one.Hold = h.String()
 		}
-		one.HoldFile = host.Report.HeldByFile()
+		one.HoldFile = host.Kept()
 		state.Members = append(state.Members, one)
 	}
 	for node, host := range s.Hosts {

@@ -80,13 +80,20 @@ func (s *State) situation(now time.Time) pace.Situation {
 	for i := range s.Members {
 		m := &s.Members[i]
 		parts[i] = m.part()
-		all.Hosts = append(all.Hosts, pace.Host{
-			Node: m.Node, Zone: m.Zone, Roles: m.Roles, Up: m.Up(), DownSince: m.DownSince, Gone: m.Gone(m.Away, now), Service: m.Condition.OutOfService(false),
-			Hold: shorten(m.Hold), HoldFile: shorten(m.HoldFile), Drained: m.drained(), Parts: parts[i : i+1 : i+1],
-		})
+		h := m.Host(now)
+		h.Parts = parts[i : i+1 : i+1]
+		all.Hosts = append(all.Hosts, h)
 	}
 	slices.SortFunc(all.Hosts, func(a, b pace.Host) int { return cmp.Compare(a.Node, b.Node) })
 	return all
+}
+
+// Host is the member as changes of all kinds see it, without its parts of them.
+func (m *Member) Host(now time.Time) pace.Host {
+	return pace.Host{
+		Node: m.Node, Zone: m.Zone, Roles: m.Roles, Up: m.Up(), DownSince: m.DownSince, Gone: m.Gone(m.Away, now), Service: m.Condition.OutOfService(false),
+		Hold: shorten(m.Hold), HoldFile: shorten(m.HoldFile), Drained: m.drained(),
+	}
 }
 
 // planner is what a document makes of a state.

@@ -262,7 +262,7 @@ func (f *fleet) commit() {
 		n := f.nodes[o.Node]
 		n.group = f.doc.Policy.KeyOf(f.doc.Version, n.Node, n.Roles, n.Zone).Group // it may move before it answers
 		n.Grant = Grant{
-			ID: fmt.Sprintf("%s.%s", f.ledger.id(fmt.Sprint(f.session)), o.Node), Version: f.desired, State: Offered, Since: f.now,
+			ID: fmt.Sprintf("%s.%s", f.ledger.ID(fmt.Sprint(f.session)), o.Node), Version: f.desired, State: Offered, Since: f.now,
 			Session: fmt.Sprint(f.session), Rollout: f.docIndex, Tries: o.Tries,
 		}
 		f.note("offered to %s", o.Node)

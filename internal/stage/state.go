@@ -27,7 +27,7 @@ func HostsOf(s *cluster.State) map[string][]Host {
 func hostOf(s *cluster.State, h *cluster.Host, report cluster.StageReport) Host {
 	one := Host{
 		Node: h.Node, Zone: h.Record.Zone, Roles: s.Roles(h), Up: h.Condition.Agent == cluster.AgentUp,
-		Out: h.Condition.OutOfService(false) != pace.InService, Hold: h.Report.HeldByFile(), Report: report,
+		Out: h.Condition.OutOfService(false) != pace.InService, Hold: h.Kept(), Report: report,
 		Critical: h.Condition.OutOfService(false) == pace.OutCritical, Drained: h.Condition.Drained(),
 	}
 	if hold, held := s.Control.Held(h.Node, s.Roles(h)); held {

@@ -140,6 +140,7 @@ type spec struct {
 	Origin   string         `json:"origin"`
 	Params   profile.Params `json:"params"`
 	Reboots  bool           `json:"reboots,omitempty"` // it may have the host rebooted
+	Out      bool           `json:"out,omitempty"`     // see Job.Out
 	Change   bool           `json:"change"`            // there is a file "change"
 	Secrets  []string       `json:"secrets,omitempty"` // tokens that were made for it: kept out of logs
 	Values   []string       `json:"values,omitempty"`  // lines of values that it was given: kept out of the record

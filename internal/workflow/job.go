@@ -66,6 +66,9 @@ const (
 
 func (s TaskState) done() bool { return s == TaskSuccess || s == TaskSkipped }
 
+// ByHand is the Origin of a job that an operator runs on this host.
+const ByHand = "jorc workflow run"
+
 // Result is the state of a job.
 type Result struct {
 	ID       string `json:"id"`
@@ -79,6 +82,7 @@ type Result struct {
 
 	ExitCode int    `json:"exit_code"` // of that task's last attempt
 	Tail     string `json:"tail"`      // of its output
+	Out      bool   `json:"-"`         // see Job.Out
 	Output   string `json:"-"`         // the last KiB of what the last successful task printed
 	LogPath  string `json:"log_path"`
 	LogURL   string `json:"log_url"`

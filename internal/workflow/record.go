@@ -177,7 +177,7 @@ func (j *job) setRunning() { j.rec.State, j.rec.Task, j.rec.Why = Running, -1, "
 // result is the job as others see it.
 func (j *job) result() Result {
 	res := Result{
-		ID: j.spec.ID, Workflow: j.spec.Workflow, Version: j.spec.Version, Origin: j.spec.Origin, Output: j.rec.Output,
+		ID: j.spec.ID, Workflow: j.spec.Workflow, Version: j.spec.Version, Origin: j.spec.Origin, Output: j.rec.Output, Out: j.spec.Out,
 		State: j.rec.State, Open: j.open(), Why: j.rec.Why, Suspect: []string{},
 		Tasks: slices.Clone(j.rec.Tasks), History: slices.Clone(j.rec.History),
 		Created: j.rec.Created, Updated: j.rec.Updated, Finished: j.rec.Finished,

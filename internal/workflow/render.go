@@ -164,7 +164,7 @@ func prepare(w *config.Workflow, f *facts) (sp *spec, scripts map[string]string,
 	j := &f.job
 	sp = &spec{
 		Format: specFormat, ID: j.ID, Nonce: nonce(8), Workflow: w.Name, Version: j.Version, Origin: j.Origin,
-		Params: j.Params, Reboots: w.Reboots && j.Out, Change: j.Change != nil, Steps: make([]step, len(w.Tasks)),
+		Params: j.Params, Reboots: w.Reboots && j.Out, Out: j.Out, Change: j.Change != nil, Steps: make([]step, len(w.Tasks)),
 	}
 	scripts = map[string]string{}
 	for i := range w.Tasks {

@@ -62,6 +62,10 @@ func (r *Runner) Abandon(ctx context.Context, id, why string) (Result, error) {
 	return j.result(), err
 }
 
+// Hold returns once no task runs on this host; none begins until release is called. It returns
+// ErrBusy while one of another process runs.
+func (r *Runner) Hold(ctx context.Context) (release func(), err error) { return r.hold(ctx) }
+
 // hold takes the host: the turn within this process, then the lock.
 func (r *Runner) hold(ctx context.Context) (release func(), err error) {
 	if err := ctx.Err(); err != nil {

@@ -1,0 +1,35 @@
+package agent
+
+import (
+	"context"
+	"slices"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/converge"
+	"github.com/jorc/jorc/internal/lease"
+	"github.com/jorc/jorc/internal/workflow"
+)
+
+// leasePart is what the host's part in its cluster gives to its lease.
+func (p *part) leasePart() lease.Part {
+	return lease.Part{
+		Cluster: p.cluster.Cluster, Node: p.node, Report: p.report, Roles: p.holds.roles,
+		Holds: func(ctx context.Context, handle func(string)) error {
+			return p.holds.Watch(ctx, func(now converge.Hold) { handle(now.Held) })
+		},
+		Checks: func(ctx context.Context, handle func([]string)) error {
+			return p.checks.Watch(ctx, func(now converge.Health) {
+				failing := slices.Clone(now.Failing)
+				if now.Drained {
+					failing = append(failing, cluster.DrainedText)
+				}
+				handle(failing)
+			})
+		},
+		Take: p.jobs.Hold,
+		Covers: func(job string) (covers, known bool) {
+			res, err := p.jobs.Job(job)
+			return err == nil && res.Out && res.Origin != workflow.ByHand, err == nil
+		},
+	}
+}

@@ -1,0 +1,183 @@
+package change
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pace"
+	"github.com/jorc/jorc/internal/rollout"
+)
+
+// Grant is the permission for one host to do its part of one change, or what it waits for. The
+// orchestrator and operators write it, the host reads it and needs nothing else to finish.
+type Grant struct {
+	Change string        `json:"change"`
+	Tag    string        `json:"tag,omitempty"` // of what it is
+	ID     string        `json:"id,omitempty"`
+	State  pace.Offering `json:"state,omitempty"`
+	Since  time.Time     `json:"since,omitzero"` // of State
+	// Session is that of the orchestrator's lock: the offer is void as soon as it is another.
+	Session string `json:"session,omitempty"`
+	// Until is the beginning of a freeze; the host declines from then on. Zero: none.
+	Until time.Time `json:"until,omitzero"`
+	// Tries is how many offers in a row the host did not answer.
+	Tries  int    `json:"tries,omitempty"`
+	By     string `json:"by,omitempty"` // who gave it up
+	Reason string `json:"reason,omitempty"`
+	// Waits is why the host is not offered it; nil: it is, or that is not known.
+	Waits *Waited `json:"waits,omitempty"`
+}
+
+// Waited is why a host waits for a grant.
+type Waited struct {
+	Code   pace.Code `json:"code"`
+	Reason string    `json:"reason"`
+	At     time.Time `json:"at,omitzero"` // when it may change by itself; zero: that is not known
+}
+
+// answered reports whether the host accepted or declined the grant.
+func (g Grant) answered(a cluster.Answer) bool { return g.ID == a.ID || g.ID == a.Declined }
+
+// Grants is the document at host/<node>/grants.
+type Grants struct {
+	All []Grant `json:"grants"`
+}
+
+// Bounds of a Grants: what is beyond them was not written by jorc.
+const (
+	mostGrants      = 8
+	mostGrantsBytes = 8 << 10
+	grantsFormat    = 1
+)
+
+func (g Grants) bounded() error {
+	if len(g.All) > mostGrants {
+		return fmt.Errorf("it has %d grants, at most %d are read", len(g.All), mostGrants)
+	}
+	return nil
+}
+
+// Of returns the grant of a change; the zero Grant: there is none.
+func (g Grants) Of(change string) Grant {
+	for _, one := range g.All {
+		if one.Change == change {
+			return one
+		}
+	}
+	return Grant{}
+}
+
+// With returns the grants with another one of next.Change.
+func (g Grants) With(next Grant) Grants {
+	all := slices.DeleteFunc(slices.Clone(g.All), func(o Grant) bool { return o.Change == next.Change })
+	return Grants{append(all, next)}
+}
+
+// GrantsAt is the document with what is granted to node.
+func GrantsAt(s *kv.Store, node string) kv.Doc[Grants] {
+	return kv.NewTree[Grants](s, cluster.PrefixHosts, grantsFormat).Ending(cluster.EndGrants).Checked(mostGrantsBytes, Grants.bounded).At(node)
+}
+
+// GrantsIn decodes what is granted to a host, as a state of the cluster has it. A document that is
+// damaged counts as none: the next grant replaces it.
+func GrantsIn(h *cluster.Host) kv.Entry[Grants] {
+	e := kv.Entry[Grants]{Index: h.Grants.Index, Exists: h.Grants.Exists}
+	if e.Exists && (json.Unmarshal([]byte(h.Grants.Value), &e.Value) != nil || e.Value.bounded() != nil) {
+		e.Value = Grants{}
+	}
+	return e
+}
+
+// PartOf is a host's part of a change as plans see it. session is that of the lock whose holder plans;
+// empty: any offer counts.
+func PartOf(id string, g Grant, a cluster.Answer, session string) pace.Part {
+	p := pace.Part{
+		Change: id, Since: g.Since, Until: g.Until, Unanswered: g.Tries, Tag: a.Tag, Accepted: a.Since,
+		Declined: g.ID != "" && g.ID == a.Declined, Ready: a.Ready, Reason: cluster.Brief(a.Reason),
+	}
+	switch {
+	case g.State == pace.Offered && (session == "" || g.Session == session) && !g.answered(a):
+		p.Offer = pace.Offered
+	case g.State == pace.Withdrawn:
+		p.Offer = pace.Withdrawn
+	case g.State == pace.GivenUp && a.Open() && g.ID == a.ID:
+		p.Offer = pace.GivenUp
+	}
+	if a.Open() {
+		p.Answer = pace.Accepted
+		switch a.State {
+		case cluster.GrantFailed:
+			p.Answer = pace.GrantFailed
+		case cluster.GrantStranded:
+			p.Answer = pace.GrantStrands
+		}
+	}
+	return p
+}
+
+// Next is what a host's document of grants is to be replaced by.
+type Next struct {
+	Node string
+	Old  kv.Entry[Grants]
+	// Grants are the ones that change. An offer gets its ID and session when it is written.
+	Grants []Grant
+}
+
+// next is the document; offers are of the session, and named id.
+func (n Next) next(id, session string) Grants {
+	g := n.Old.Value
+	for _, one := range n.Grants {
+		if one.State == pace.Offered {
+			one.ID, one.Session = id, session
+		}
+		g = g.With(one)
+	}
+	return g
+}
+
+// perTransaction is how many hosts one transaction grants something: with the checks beside them it
+// stays below Consul's 64 operations, and below its 512 KB.
+const perTransaction = 40
+
+// Offers writes what is granted to hosts, while an orchestrator's lock is held.
+type Offers struct {
+	rollouts *rollout.Rollouts // in the store of the lock
+	held     *kv.Lease
+}
+
+// NewOffers returns the offers of the holder of a lock. It does no I/O.
+func NewOffers(r *rollout.Rollouts, held *kv.Lease) *Offers { return &Offers{r, held} }
+
+// Write replaces what is granted to hosts, some forty at a time: each transaction swaps the
+// ledger, and commits only while fence holds. It returns the ledger as it is then.
+//
+// It returns kv.ErrConflict, consul.ErrOutcomeUnknown (renew the ledger, load and plan again)
+// or kv.ErrLockLost; what was written before stays.
+func (o *Offers) Write(ctx context.Context, ledger kv.Entry[rollout.Ledger], fence func(*kv.Txn), all []Next) (kv.Entry[rollout.Ledger], error) {
+	s, session := o.held.Store(), o.held.Session()
+	for part := range slices.Chunk(all, perTransaction) {
+		t := s.Txn()
+		next := o.rollouts.SwapLedger(t, ledger)
+		fence(t)
+		for _, n := range part {
+			GrantsAt(s, n.Node).SwapIn(t, n.Old, n.next(next.ID(session), session))
+		}
+		done, err := t.Commit(ctx)
+		if err != nil {
+			return ledger, err
+		}
+		ledger = kv.Entry[rollout.Ledger]{Value: next, Index: done.Index(cluster.KeyGrantLedger), Exists: true}
+	}
+	return ledger, nil
+}
+
+// Accept adds to t what the acceptance of a grant depends on: the lock of the orchestrator that
+// offered it, and that neither the grants of node nor what holds the cluster have changed.
+func Accept(t *kv.Txn, node string, g Grant, grants, control uint64) {
+	t.CheckSession(cluster.OrchestratorLock, g.Session).CheckIndex(cluster.GrantsKey(node), grants).CheckIndex(cluster.KeyControl, control)
+}

@@ -1,0 +1,120 @@
+package cluster
+
+import (
+	"slices"
+	"time"
+
+	"github.com/jorc/jorc/internal/text"
+)
+
+// Wish is what a host asks for by itself: to be out of service for a while. See package lease.
+type Wish struct {
+	ID     string    `json:"id"` // of this lease; another one has another ID
+	Try    int       `json:"try,omitempty"`
+	Reason string    `json:"reason,omitempty"`
+	Since  time.Time `json:"since"`
+	// Until is when the time of the lease is over; zero: it has no place yet.
+	Until time.Time `json:"until,omitzero"`
+	// Step is how far the host is: placed, draining, ready, ending.
+	Step string `json:"step,omitempty"`
+	// Trouble: its time is over, and the host is not healthy.
+	Trouble string `json:"trouble,omitempty"`
+}
+
+// maxWish bounds the texts of a Wish, in bytes.
+const maxWish = 200
+
+// bounded is w as one may show it, whatever the host wrote.
+func (w Wish) bounded() Wish {
+	w.ID, w.Reason, w.Step, w.Trouble = printableLine(w.ID, maxBoundedName), printableLine(w.Reason, maxWish), printableLine(w.Step, maxBoundedName), printableLine(w.Trouble, maxWish)
+	return w
+}
+
+// Wishing returns the report of a host that asks for w; nil: for nothing.
+func (r Report) Wishing(w *Wish) Report {
+	r.Lease = nil
+	if w != nil {
+		bounded := w.bounded()
+		r.Lease = &bounded
+	}
+	return r
+}
+
+// Wish returns Lease within its bounds, whatever the host wrote; ok is false for a host that
+// asks for nothing.
+func (r Report) Wish() (w Wish, ok bool) {
+	if r.Lease == nil || r.Lease.ID == "" {
+		return Wish{}, false
+	}
+	return r.Lease.bounded(), true
+}
+
+// Answer is what a host says of what it was granted in one change.
+type Answer struct {
+	Change string    `json:"change"`
+	ID     string    `json:"id,omitempty"`    // of the grant that it accepted last; empty: none
+	Tag    string    `json:"tag,omitempty"`   // of what that grant is
+	State  string    `json:"state,omitempty"` // GrantAccepted, GrantFailed, GrantStranded
+	Since  time.Time `json:"since,omitzero"`  // of its acceptance
+
+	Declined string `json:"declined,omitempty"` // id of the grant that it declined last
+	Ready    bool   `json:"ready,omitempty"`    // what made it decline is over
+	Reason   string `json:"reason,omitempty"`   // why it declined, or why the grant failed
+}
+
+// Open reports whether the host is out of service for the grant, or about to be.
+func (a Answer) Open() bool {
+	return a.ID != "" && (a.State == GrantAccepted || a.State == GrantFailed || a.State == GrantStranded)
+}
+
+// LeaseChange is the id of the lease of a host among changes: it has at most one.
+func LeaseChange(node string) string { return "lease." + node }
+
+// Kept says why the host itself begins nothing that disturbs it: its hold file, or a lease that it
+// has. Empty: nothing keeps it.
+func (h *Host) Kept() string {
+	if file := h.Report.HeldByFile(); file != "" {
+		return file
+	}
+	if !h.Report.Answered(LeaseChange(h.Node)).Open() {
+		return ""
+	}
+	w, _ := h.Report.Wish()
+	return LeaseText(w)
+}
+
+// LeaseText says in words that a host has the lease that it asked for with w.
+func LeaseText(w Wish) string {
+	if w.Reason == "" {
+		return "it has a lease"
+	}
+	return "it has a lease: " + w.Reason
+}
+
+// mostAnswers bounds the answers of a report.
+const mostAnswers = 8
+
+// Answered returns the answer of the host in a change; the zero Answer: it has none.
+func (r Report) Answered(change string) Answer {
+	for _, a := range r.Grants[:min(len(r.Grants), mostAnswers)] {
+		if a.Change == change {
+			a.Reason = printableLine(a.Reason, maxDetail)
+			return a
+		}
+	}
+	return Answer{}
+}
+
+// WithAnswer returns the report of the same host with another answer in a.Change; one that says
+// nothing else is left out.
+func (r Report) WithAnswer(a Answer) Report {
+	a.Reason = text.Tail(a.Reason, maxDetail)
+	r.Grants = slices.DeleteFunc(slices.Clone(r.Grants), func(o Answer) bool { return o.Change == a.Change })
+	if a != (Answer{Change: a.Change}) {
+		r.Grants = append(r.Grants, a)
+	}
+	if len(r.Grants) == 0 {
+		r.Grants = nil
+	}
+	return r
+}

@@ -1,0 +1,260 @@
+package lease
+
+import (
+	"strings"
+	"time"
+
+	"github.com/jorc/jorc/internal/change"
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/pace"
+	"github.com/jorc/jorc/internal/text"
+)
+
+// step is one thing that a host does about its lease.
+type step string
+
+const (
+	nothing  step = ""
+	read     step = "read"     // the report is read: it is not known, or no longer
+	lost     step = "lost"     // the report says that the host has a lease of which it knows nothing
+	report   step = "report"   // the report does not say what the record does
+	adopt    step = "adopt"    // the acceptance was carried out
+	forget   step = "forget"   // the acceptance was not, and no longer can be
+	withdraw step = "withdraw" // nobody waits for a place any more
+	accept   step = "accept"
+	decline  step = "decline"
+	take     step = "take" // have no job run meanwhile
+	enter    step = "enter"
+	ready    step = "ready"
+	end      step = "end"     // the caller is done
+	trouble  step = "trouble" // the time is over, and the host is not healthy
+	lift     step = "lift"    // come back into service
+	finish   step = "finish"
+)
+
+// afterReset is for how long nothing is accepted once Consul's KV went backwards: the orchestrator plans anew
+// meanwhile.
+const afterReset = time.Minute
+
+// facts is what a decision depends on.
+type facts struct {
+	rec   record
+	node  string
+	seen  cluster.Report // as it was last read or written
+	known bool           // seen is
+
+	grants  change.Grants
+	control cluster.Control
+	roles   []string
+	held    string // what an operator holds the host for; empty: nothing
+	// orchestrated: an orchestrator runs; asked: that is known.
+	orchestrated, asked bool
+	reset               time.Time // when Consul's KV last went backwards; zero: never
+
+	calls  int       // open ones of the lease's caller
+	called time.Time // when the last of them ended, or this process began
+	end    bool      // the caller is done
+	taken  bool      // no job runs
+
+	boot    string
+	age     time.Duration // since the acceptance
+	drained time.Duration // since maintenance is on
+	lifted  bool          // the host is back in service
+	checked bool          // failing is known
+	failing []string
+	since   time.Time // that no check fails; zero: one does
+}
+
+func (f *facts) grant() change.Grant { return f.grants.Of(cluster.LeaseChange(f.node)) }
+
+func (f *facts) healthy() bool { return f.checked && len(f.failing) == 0 }
+
+// kept reports whether a call of the caller is open, or the last one ended a short time ago.
+func (f *facts) kept(now time.Time) (kept bool, until time.Time) {
+	if f.calls > 0 {
+		return true, until
+	}
+	until = f.called.Add(f.rec.Keep)
+	return now.Before(until), until
+}
+
+// decide returns what to do next, and when to decide again if nothing happens. It is a pure function.
+func decide(f *facts, now time.Time) (do step, again time.Time) {
+	r := &f.rec
+	answer := f.seen.Answered(cluster.LeaseChange(f.node))
+	switch {
+	case !f.known:
+		if r.Wish != "" {
+			return read, again
+		}
+		return nothing, again
+	case r.Intent != "" && answer.ID == r.Intent:
+		return adopt, again
+	case r.Intent != "":
+		return forget, again
+	case r.Wish == "" && answer.Open():
+		return lost, again
+	case r.Grant == "" && r.Wish != "":
+		return decideAsking(f, now)
+	case !r.in(f.seen, f.node).Equal(f.seen):
+		return report, again
+	case r.Wish == "":
+		return nothing, again
+	case r.Ending:
+		return decideEnding(f, now)
+	}
+	return decidePlaced(f, now)
+}
+
+// decideAsking is about a host that has no place yet.
+func decideAsking(f *facts, now time.Time) (do step, again time.Time) {
+	r := &f.rec
+	kept, until := f.kept(now)
+	g := f.grant()
+	acceptable := g.Tag == r.Wish && g.State == pace.Offered && g.Session != "" && g.ID != r.Declined && f.stopped(now) == nil
+	settled := f.reset.Add(afterReset)
+	switch {
+	case f.end || !kept:
+		return withdraw, again
+	case !r.in(f.seen, f.node).Equal(f.seen):
+		return report, until
+	case acceptable && !g.Until.IsZero() && !now.Before(g.Until):
+		return decline, until
+	case acceptable && !f.reset.IsZero() && now.Before(settled):
+		return nothing, pace.Earliest(until, settled)
+	case acceptable:
+		return accept, again
+	}
+	return nothing, pace.Earliest(until, f.control.Change(now))
+}
+
+// decidePlaced is about a host that has its place.
+func decidePlaced(f *facts, now time.Time) (do step, again time.Time) {
+	r := &f.rec
+	kept, until := f.kept(now)
+	stays := r.Ready && !r.Connected // without a call
+	switch {
+	case f.end, !kept && !stays, r.Boot != f.boot:
+		return end, again
+	case f.age >= r.For && f.calls == 0 && f.healthy():
+		return end, again
+	case f.age >= r.For && f.calls == 0 && f.checked && r.Trouble == "":
+		return trouble, again
+	case f.calls == 0 && !r.Out: // the place is kept, and the host stays in service
+		return nothing, until
+	case !f.taken:
+		return take, again
+	case !r.Out || r.Drained.Begun.IsZero():
+		return enter, again
+	case !r.Ready && f.calls > 0 && f.drained >= r.Drain:
+		return ready, again
+	case !r.Ready && f.drained < r.Drain:
+		return nothing, pace.Earliest(until, now.Add(r.Drain-f.drained))
+	}
+	if f.age < r.For {
+		again = now.Add(r.For - f.age)
+	}
+	if !stays {
+		again = pace.Earliest(again, until)
+	}
+	return nothing, again
+}
+
+// decideEnding is about a host that comes back.
+func decideEnding(f *facts, now time.Time) (do step, again time.Time) {
+	healthy := f.since.Add(f.rec.MinHealthy)
+	switch {
+	case !f.lifted:
+		return lift, again
+	case !f.healthy():
+		return nothing, again
+	case now.Before(healthy):
+		return nothing, healthy
+	}
+	return finish, again
+}
+
+// stopped is why nothing that disturbs may begin on the host; nil: it may.
+func (f *facts) stopped(now time.Time) *Refusal {
+	c := f.control.At(now)
+	held := func(kind Kind, what string, h *cluster.Hold) *Refusal {
+		return &Refusal{Kind: kind, Reason: what + ": " + text.Line(h.String(), MostReason), At: h.Until}
+	}
+	frozen, isFrozen := f.control.Frozen(f.roles, now)
+	switch {
+	case c.Paused != nil:
+		return held(Paused, "'jorc cluster resume': the cluster is paused", c.Paused)
+	case c.ObserveOnly != nil:
+		return held(Paused, "'jorc cluster observe-only off': the orchestrator only observes", c.ObserveOnly)
+	case f.held != "":
+		return &Refusal{Kind: Held, Reason: "this host is held: " + f.held}
+	case isFrozen:
+		return &Refusal{Kind: Freeze, Reason: frozen.String(), At: frozen.Until}
+	}
+	return nil
+}
+
+// waits is why the lease is not further; nil: it does not wait.
+func (f *facts) waits(now time.Time) *Refusal {
+	r := &f.rec
+	g := f.grant()
+	stopped := f.stopped(now)
+	switch {
+	case r.Wish == "" || r.Ready && !r.Ending:
+		return nil
+	case r.Ending && f.lifted && !f.checked:
+		return &Refusal{Kind: NotHealthy, Reason: "the checks of this host are not known yet"}
+	case r.Ending && f.lifted && len(f.failing) > 0:
+		return &Refusal{Kind: NotHealthy, Reason: "this host is not healthy: " + text.Line(strings.Join(f.failing, "; "), MostReason)}
+	case r.Ending:
+		return &Refusal{Kind: NotHealthy, Reason: "the checks of this host have to pass for " + r.MinHealthy.String(), At: f.since.Add(r.MinHealthy)}
+	case r.Grant != "" && !f.taken:
+		return &Refusal{Kind: Waiting, Reason: "a job runs on this host: the lease begins when its task has ended"}
+	case r.Grant != "" && r.Out:
+		return &Refusal{Kind: Waiting, Reason: "the host drains for " + r.Drain.String(), At: now.Add(r.Drain - f.drained)}
+	case r.Grant != "":
+		return &Refusal{Kind: Waiting, Reason: "the lease has its place"}
+	case stopped != nil:
+		return stopped
+	case f.asked && !f.orchestrated:
+		return &Refusal{Kind: NoOrchestrator, Reason: "no orchestrator runs in the cluster, so no lease is granted: start one ('jorc doctor' says where)"}
+	case !f.known:
+		return &Refusal{Kind: Unreachable, Reason: "this host's report cannot be read from Consul yet"}
+	case g.Tag == r.Wish && g.Waits != nil && g.State != pace.Offered:
+		kind := Waiting
+		switch g.Waits.Code {
+		case pace.BecauseBudget:
+			kind = Budget
+		case pace.BecauseHalted:
+			kind = Paused
+		case pace.BecauseFreeze:
+			kind = Freeze
+		case pace.BecauseHeld:
+			kind = Held
+		}
+		return &Refusal{Kind: kind, Reason: text.Line(g.Waits.Reason, MostReason), At: g.Waits.At, Answered: true}
+	}
+	return &Refusal{Kind: Waiting, Reason: "the lease waits for the orchestrator's answer"}
+}
+
+// status is the lease as callers see it.
+func (f *facts) status(now time.Time) Status {
+	r := &f.rec
+	s := Status{ID: r.ID, Reason: r.Reason, Since: r.Since, Until: r.over(), Waits: f.waits(now), Trouble: r.Trouble}
+	s.Rebooted = r.Grant != "" && r.Boot != f.boot
+	switch {
+	case r.Wish == "":
+		return Status{}
+	case r.Grant == "":
+		s.State = Asked
+	case r.Ending:
+		s.State = Ending
+	case r.Ready:
+		s.State = Ready
+	case r.Out:
+		s.State = Draining
+	default:
+		s.State = Placed
+	}
+	return s
+}

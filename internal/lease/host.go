@@ -1,0 +1,687 @@
+package lease
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jorc/jorc/internal/change"
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/concurrency"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/durable"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/text"
+)
+
+// Maintenance takes this host out of service in Consul and back. Only what jorc itself began is
+// lifted; repeating either is not an error and writes nothing.
+type Maintenance interface {
+	Begin(ctx context.Context, reason string) error
+	Lift(ctx context.Context) error
+}
+
+// Part is this host's part in its cluster, without which no lease is granted.
+type Part struct {
+	Cluster *cluster.Cluster
+	Node    string
+	Report  *cluster.ReportWriter // this host's
+	Roles   func() []string       // of this host, on which freezes depend
+	// Holds calls handle with what an operator holds this host for, empty: nothing, now and whenever that
+	// changes, until ctx ends.
+	Holds func(ctx context.Context, handle func(held string)) error
+	// Checks calls handle with the checks of this host that fail, now and whenever that changes, until ctx ends.
+	Checks func(ctx context.Context, handle func(failing []string)) error
+	// Take returns once no task of a job runs on this host; none begins until release is called.
+	Take func(ctx context.Context) (release func(), err error)
+	// Covers says whether a job has taken this host out of service for its own time; known is false for a
+	// job that does not exist.
+	Covers func(job string) (covers, known bool)
+}
+
+// Options are what a Host needs.
+type Options struct {
+	StateDir    string // the record of the lease is its file lease.json
+	Maintenance Maintenance
+	// Least is the least time in health before a lease is over; 0: DefaultMinHealthy.
+	Least  time.Duration
+	BootID func() string // of this boot; nil: the kernel's
+	Log    hclog.Logger
+}
+
+// Host is this host's side of its lease. What it has is on the disk and in Consul, so it outlives the
+// process and the boot.
+type Host struct {
+	o      Options
+	doc    durable.Doc[record]
+	news   concurrency.Signal
+	status concurrency.Latest[Status]
+
+	mu      sync.Mutex
+	rec     record
+	loaded  bool
+	part    *Part // nil: no part runs
+	calls   int   // open ones of rec.ID
+	called  time.Time
+	ending  bool // End was called
+	facts   facts
+	grants  uint64 // index of facts.grants
+	control uint64 // index of facts.control
+	release func() // lets jobs run again; nil: they may
+	taking  bool   // Take is being called
+}
+
+// NewHost returns a Host. It does no I/O.
+func NewHost(o Options) *Host {
+	if o.Log == nil {
+		o.Log = hclog.NewNullLogger()
+	}
+	if o.BootID == nil {
+		o.BootID = durable.BootID
+	}
+	if o.Least == 0 {
+		o.Least = DefaultMinHealthy
+	}
+	return &Host{o: o, doc: durable.NewDoc[record](filepath.Join(o.StateDir, "lease.json"), recordFormat), news: concurrency.NewSignal(), called: time.Now()}
+}
+
+// Begin implements Holder.
+func (h *Host) Begin(ctx context.Context, r Request, told func(Status)) (Status, error) {
+	if err := r.Check(); err != nil {
+		return Status{}, err
+	}
+	part := h.running()
+	switch {
+	case part == nil:
+		return Status{}, &Refusal{Kind: NotMember, Reason: "this host is no member of its cluster, or its agent has not joined it yet", Final: true}
+	case r.Job != "":
+		if covers, known := part.Covers(r.Job); known && covers {
+			return Status{State: Covered, ID: r.ID, Reason: "job " + r.Job + " has taken this host out of service"}, nil
+		}
+		return Status{}, &Refusal{Kind: InsideJob, Final: true, Reason: "job " + text.Line(r.Job, MostID) + " asks for a lease of the host that it holds: set 'disturbs = true' in its workflow, and the run itself takes the host out of service"}
+	}
+	if is, err := cluster.Orchestrated(ctx, part.Cluster.Store()); err != nil {
+		return Status{}, &Refusal{Kind: Unreachable, Reason: "it cannot be read whether an orchestrator runs: " + err.Error(), Final: ctx.Err() == nil}
+	} else if !is {
+		return Status{}, &Refusal{Kind: NoOrchestrator, Reason: noOrchestrator, Final: true}
+	}
+	wish, err := h.call(ctx, r)
+	if err != nil {
+		return Status{}, err
+	}
+	defer h.hangUp()
+	return h.await(ctx, wish, r, told)
+}
+
+const noOrchestrator = "no orchestrator runs in the cluster, so no lease is granted: 'jorc doctor' says which hosts may orchestrate"
+
+// running returns the part that runs; nil: none does.
+func (h *Host) running() *Part {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.part
+}
+
+// call notes an open call for the lease of r, which it begins if there is none. It returns which lease that is.
+func (h *Host) call(ctx context.Context, r Request) (wish string, err error) {
+	for {
+		h.mu.Lock()
+		switch {
+		case h.rec.Wish == "":
+			err := h.keep(record{
+				Wish: rand.Text(), ID: r.ID, Reason: text.Line(r.Reason, MostReason), For: orDefault(r.For, DefaultFor), Drain: r.Drain,
+				MinHealthy: orDefault(r.MinHealthy, h.o.Least), Keep: r.Keep, Connected: r.Connected, Since: time.Now().UTC().Truncate(time.Second),
+			})
+			if err != nil {
+				h.mu.Unlock()
+				return "", err
+			}
+			h.ending, h.calls = false, 0
+		case h.rec.ID != r.ID:
+			refusal := &Refusal{Kind: HeldByOther, Reason: "this host has a lease of " + h.rec.ID + cause(h.rec.Reason), Final: true}
+			h.mu.Unlock()
+			return "", refusal
+		}
+		if !h.rec.Ending && !h.ending {
+			h.calls++
+			wish = h.rec.Wish
+			h.publish()
+			h.mu.Unlock()
+			h.news.Notify()
+			return wish, nil
+		}
+		old := h.rec.Wish
+		h.mu.Unlock()
+		// The same caller again, while its last lease ends.
+		if _, err := h.status.Wait(ctx, func(Status) bool { return h.wish() != old }); err != nil {
+			return "", &Refusal{Kind: Waiting, Reason: "the lease before has not ended yet"}
+		}
+	}
+}
+
+func cause(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + reason
+}
+
+func orDefault(d, other time.Duration) time.Duration {
+	if d == 0 {
+		return other
+	}
+	return d
+}
+
+func (h *Host) wish() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.rec.Wish
+}
+
+// hangUp notes that a call has ended.
+func (h *Host) hangUp() {
+	h.mu.Lock()
+	h.calls, h.called = max(0, h.calls-1), time.Now()
+	h.mu.Unlock()
+	h.news.Notify()
+}
+
+// longestOnce is for how long a request that waits for no place waits for the orchestrator's answer.
+const longestOnce = 10 * time.Second
+
+// await waits until the caller may go ahead.
+func (h *Host) await(ctx context.Context, wish string, r Request, told func(Status)) (Status, error) {
+	deadline, bounded := ctx.Deadline()
+	asked := time.Now()
+	var last Status
+	var refusal *Refusal
+	good := func(s Status) bool {
+		if h.wish() != wish {
+			refusal = &Refusal{Kind: Waiting, Reason: "the lease has ended", Final: true}
+			return true
+		}
+		if !reflect.DeepEqual(s, last) {
+			told(s)
+			last = s
+		}
+		w := s.Waits
+		switch {
+		case s.State == Ready:
+			return !r.Connected
+		case s.State == Ending:
+			refusal = &Refusal{Kind: Waiting, Reason: "the lease ends", Final: true}
+			return true
+		case s.State != Asked || w == nil:
+			return false
+		case w.stops() && (w.At.IsZero() || bounded && w.At.After(deadline)),
+			r.Once && (w.Kind != Waiting || w.Answered || time.Since(asked) > longestOnce):
+			other := *w
+			other.Final = w.stops()
+			refusal = &other
+			return true
+		}
+		return false
+	}
+	waiting := ctx
+	if r.Once {
+		var cancel context.CancelFunc
+		waiting, cancel = context.WithCancel(ctx)
+		defer cancel()
+		timer := time.AfterFunc(longestOnce, func() {
+			if s, _ := h.status.Get(); s.State == Asked {
+				cancel()
+			}
+		})
+		defer timer.Stop()
+	}
+	s, err := h.status.Wait(waiting, good)
+	switch {
+	case refusal != nil:
+		return s, refusal
+	case err == nil, last.State == Ready:
+		return last, err
+	case last.Waits != nil:
+		return last, last.Waits
+	}
+	return last, &Refusal{Kind: Waiting, Reason: "the lease waits for a place"}
+}
+
+// stops reports whether waiting helps only until At, if at all.
+func (r *Refusal) stops() bool {
+	switch r.Kind {
+	case Paused, Held, NoOrchestrator, Freeze:
+		return true
+	}
+	return false
+}
+
+// End implements Holder.
+func (h *Host) End(ctx context.Context, id string) error {
+	h.mu.Lock()
+	wish := h.rec.Wish
+	switch {
+	case wish == "":
+		h.mu.Unlock()
+		return nil
+	case id != "" && h.rec.ID != id:
+		refusal := &Refusal{Kind: HeldByOther, Reason: "this host has a lease of " + h.rec.ID + cause(h.rec.Reason), Final: true}
+		h.mu.Unlock()
+		return refusal
+	}
+	h.ending = true
+	h.mu.Unlock()
+	h.news.Notify()
+	var last Status
+	_, err := h.status.Wait(ctx, func(s Status) bool {
+		last = s
+		return h.wish() != wish
+	})
+	switch {
+	case err == nil:
+		return nil
+	case last.Waits != nil:
+		return last.Waits
+	}
+	return &Refusal{Kind: NotHealthy, Reason: "the lease has not ended yet"}
+}
+
+// Status implements Holder.
+func (h *Host) Status() Status {
+	s, _ := h.status.Get()
+	return s
+}
+
+// keep writes the record down before anything follows from it. The caller has the mutex.
+func (h *Host) keep(r record) error {
+	if r == h.rec && h.loaded {
+		return nil
+	}
+	if err := h.doc.Save(r); err != nil {
+		return err
+	}
+	h.rec = r
+	return nil
+}
+
+// publish makes the status of what is known. The caller has the mutex.
+func (h *Host) publish() {
+	f := h.gather()
+	h.status.Set(f.status(time.Now()))
+}
+
+// gather returns the facts. The caller has the mutex.
+func (h *Host) gather() *facts {
+	f := h.facts
+	f.rec, f.calls, f.called, f.end, f.taken, f.boot = h.rec, h.calls, h.called, h.ending, h.release != nil, h.o.BootID()
+	if h.part != nil {
+		f.node, f.roles = h.part.Node, h.part.Roles()
+	}
+	if f.rec.Grant != "" {
+		f.age = f.rec.Age.Elapsed()
+	}
+	if !f.rec.Drained.Begun.IsZero() {
+		f.drained = f.rec.Drained.Elapsed()
+	}
+	return &f
+}
+
+// change changes what is known.
+func (h *Host) change(set func(f *facts)) {
+	h.mu.Lock()
+	set(&h.facts)
+	h.mu.Unlock()
+	h.news.Notify()
+}
+
+// Run takes part in the cluster with p until ctx ends; then it returns nil.
+func (h *Host) Run(ctx context.Context, p Part) error {
+	if err := concurrency.Retry(ctx, concurrency.NewBackoff(firstRetry, lastRetry), h.load, h.warn("the record of the lease cannot be read")); err != nil {
+		return nil // ctx ended
+	}
+	h.mu.Lock()
+	h.part, h.facts = &p, facts{}
+	h.mu.Unlock()
+	defer func() {
+		h.mu.Lock()
+		h.part = nil
+		h.mu.Unlock()
+		h.letGo()
+	}()
+	g, ctx := errgroup.WithContext(ctx)
+	store := p.Cluster.Store()
+	g.Go(func() error {
+		return change.GrantsAt(store, p.Node).Watch(ctx, func(u kv.Update[change.Grants]) {
+			if u.Err != nil && !errors.Is(u.Err, kv.ErrDamaged) {
+				return
+			}
+			if u.Reset {
+				p.Report.Forget()
+			}
+			h.change(func(f *facts) {
+				if u.Reset {
+					f.reset, f.known = time.Now(), false
+				}
+				f.grants, h.grants = u.Entry.Value, u.Entry.Index
+			})
+		})
+	})
+	g.Go(func() error {
+		return p.Cluster.WatchControl(ctx, func(u kv.Update[cluster.Control]) {
+			if u.Err == nil {
+				h.change(func(f *facts) { f.control, h.control = u.Entry.Value, u.Entry.Index })
+			}
+		})
+	})
+	g.Go(func() error {
+		return p.Report.Seen().Watch(ctx, func(d cluster.Report) { h.change(func(f *facts) { f.seen, f.known = d, true }) })
+	})
+	g.Go(func() error { return p.Checks(ctx, h.setChecks) })
+	g.Go(func() error {
+		return p.Holds(ctx, func(held string) { h.change(func(f *facts) { f.held = held }) })
+	})
+	g.Go(func() error { return h.watchOrchestrator(ctx, store) })
+	g.Go(func() error { return h.loop(ctx, g) })
+	if err := g.Wait(); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// Pauses after a step that failed.
+const firstRetry, lastRetry = 200 * time.Millisecond, 10 * time.Second
+
+func (h *Host) warn(what string) func(error, time.Duration) {
+	return func(err error, pause time.Duration) { h.o.Log.Warn(what, "error", err, "again_in", pause) }
+}
+
+// load reads the record, once.
+func (h *Host) load(context.Context) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.loaded {
+		return nil
+	}
+	r, _, err := h.doc.Load()
+	if errors.Is(err, durable.ErrDamaged) {
+		h.o.Log.Error("this host lost what it knew of its lease", "error", err)
+		err = nil
+	}
+	if err != nil {
+		return err
+	}
+	r.Age, r.Drained = r.Age.Resumed(), r.Drained.Resumed()
+	h.rec, h.loaded = r, true
+	return nil
+}
+
+func (h *Host) setChecks(failing []string) {
+	h.change(func(f *facts) {
+		if len(failing) == 0 && (len(f.failing) > 0 || !f.checked) {
+			f.since = time.Now()
+		}
+		f.failing, f.checked = failing, true
+	})
+}
+
+// watchOrchestrator follows whether an orchestrator runs, while the host waits for a place.
+func (h *Host) watchOrchestrator(ctx context.Context, s *kv.Store) error {
+	for ctx.Err() == nil {
+		if _, err := h.status.Wait(ctx, func(s Status) bool { return s.State == Asked }); err != nil {
+			return err
+		}
+		watch, stop := context.WithCancel(ctx)
+		g, watch := errgroup.WithContext(watch)
+		g.Go(func() error {
+			return cluster.WatchOrchestrated(watch, s, func(is bool) { h.change(func(f *facts) { f.orchestrated, f.asked = is, true }) })
+		})
+		_, _ = h.status.Wait(watch, func(s Status) bool { return s.State != Asked }) // or ctx has ended
+		stop()
+		_ = g.Wait() // it ends with watch
+		h.change(func(f *facts) { f.asked = false })
+	}
+	return ctx.Err()
+}
+
+// loop decides and acts until ctx ends.
+func (h *Host) loop(ctx context.Context, g *errgroup.Group) error {
+	retry := concurrency.NewBackoff(firstRetry, lastRetry)
+	for ctx.Err() == nil {
+		h.mu.Lock()
+		f := h.gather()
+		do, again := decide(f, time.Now())
+		h.publish()
+		h.mu.Unlock()
+		if f.taken && (f.rec.Grant == "" || f.rec.Ending) {
+			h.letGo()
+		}
+		if do == nothing || do == take && h.isTaking() {
+			retry.Reset()
+			h.rest(ctx, again)
+			continue
+		}
+		if err := h.perform(ctx, f, do, g); err != nil && ctx.Err() == nil {
+			pause := retry.Next()
+			h.o.Log.Warn("the lease is tried again", "step", string(do), "error", err, "again_in", pause)
+			_ = concurrency.Sleep(ctx, pause) // ends with ctx
+		} else {
+			retry.Reset()
+		}
+	}
+	return ctx.Err()
+}
+
+// rest returns when there is something new, or at a time that is not zero.
+func (h *Host) rest(ctx context.Context, at time.Time) {
+	var due <-chan time.Time
+	if !at.IsZero() {
+		t := time.NewTimer(time.Until(at) + time.Millisecond)
+		defer t.Stop()
+		due = t.C
+	}
+	select {
+	case <-ctx.Done():
+	case <-h.news.C():
+	case <-due:
+	}
+}
+
+// perform carries out one step.
+func (h *Host) perform(ctx context.Context, f *facts, do step, g *errgroup.Group) error {
+	h.mu.Lock()
+	p := h.part
+	h.mu.Unlock()
+	r := f.rec
+	switch do {
+	case nothing:
+	case read:
+		return h.write(ctx, p, func(d cluster.Report) cluster.Report { return d })
+	case report:
+		return h.write(ctx, p, func(d cluster.Report) cluster.Report { return r.in(d, p.Node) })
+	case lost:
+		h.o.Log.Warn("this host has a lease that it does not know: its record was lost", "grant", f.seen.Answered(cluster.LeaseChange(f.node)).ID)
+		return h.record(f, lostRecord(f, h.o.Least))
+	case adopt:
+		return h.record(f, r.accepted(f.seen.Answered(cluster.LeaseChange(f.node)).Since, f.boot))
+	case forget:
+		r.Intent = ""
+		r.Try++
+		return h.record(f, r)
+	case withdraw:
+		return h.record(f, record{})
+	case decline:
+		r.Declined, r.Why = f.grant().ID, "a freeze has begun by this host's clock"
+		return h.record(f, r)
+	case accept:
+		return h.accept(ctx, p, f)
+	case take:
+		h.take(ctx, p, g)
+	case enter:
+		r.Out = true
+		if err := h.record(f, r); err != nil {
+			return err
+		}
+		if err := h.o.Maintenance.Begin(ctx, consul.JorcNote+" lease"+cause(r.Reason)); err != nil {
+			return err
+		}
+		r.Drained = durable.StartStopwatch()
+		return h.record(f, r)
+	case ready:
+		r.Ready = true
+		h.o.Log.Info("this host is out of service for its lease", "id", r.ID, "reason", r.Reason)
+		return h.record(f, r)
+	case end:
+		r.Ending = true
+		return h.record(f, r)
+	case trouble:
+		r.Trouble = text.Line("its time is over since "+r.over().Format(time.RFC3339)+", and this host is not healthy: "+strings.Join(f.failing, "; "), MostReason)
+		h.o.Log.Error("the lease of this host does not end", "id", r.ID, "reason", r.Trouble)
+		return h.record(f, r)
+	case lift:
+		return h.lift(ctx)
+	case finish:
+		if err := h.write(ctx, p, func(d cluster.Report) cluster.Report { return record{}.in(d, p.Node) }); err != nil {
+			return err
+		}
+		h.o.Log.Info("the lease of this host is over", "id", r.ID)
+		return h.record(f, record{})
+	}
+	return nil
+}
+
+// accepted is the record once the acceptance of its intent was carried out.
+func (r record) accepted(at time.Time, boot string) record {
+	r.Grant, r.Intent, r.Accepted, r.Boot, r.Age = r.Intent, "", at, boot, durable.StartStopwatch()
+	return r
+}
+
+// lostRecord is the record of a lease of which this host knows nothing: it ends.
+func lostRecord(f *facts, least time.Duration) record {
+	a := f.seen.Answered(cluster.LeaseChange(f.node))
+	w, _ := f.seen.Wish()
+	return record{
+		Wish: a.Tag, ID: "unknown", Reason: w.Reason, For: DefaultFor, MinHealthy: least, Since: w.Since, Try: w.Try,
+		Grant: a.ID, Accepted: a.Since, Boot: f.boot, Age: durable.StartStopwatch(), Ending: true, Lost: true,
+	}
+}
+
+// record writes down what f makes of the record, unless another lease has taken its place.
+func (h *Host) record(f *facts, r record) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.rec.Wish != f.rec.Wish {
+		return nil
+	}
+	if err := h.keep(r); err != nil {
+		return err
+	}
+	if r.Wish == "" {
+		h.ending, h.facts.lifted = false, false
+	}
+	h.publish()
+	return nil
+}
+
+// write changes the report.
+func (h *Host) write(ctx context.Context, p *Part, change func(cluster.Report) cluster.Report) error {
+	_, err := p.Report.Change(ctx, func(d cluster.Report) (cluster.Report, error) { return change(d), nil })
+	if err != nil {
+		return err
+	}
+	seen, _ := p.Report.Seen().Get()
+	h.change(func(f *facts) { f.seen, f.known = seen, true })
+	return nil
+}
+
+// accept writes the intent down and accepts the grant, in a transaction that holds only while the
+// offer does. Where its answer is lost what became of it is read; a late acceptance is the same one.
+func (h *Host) accept(ctx context.Context, p *Part, f *facts) error {
+	h.mu.Lock()
+	grants, control := h.grants, h.control
+	h.mu.Unlock()
+	r, g := f.rec, f.grant()
+	r.Intent = g.ID
+	if err := h.record(f, r); err != nil {
+		return err
+	}
+	next := r.accepted(time.Now().UTC().Truncate(time.Second), f.boot)
+	_, err := p.Report.ChangeFenced(ctx, func(d cluster.Report) (cluster.Report, error) { return next.in(d, p.Node), nil },
+		func(t *kv.Txn) { change.Accept(t, p.Node, g, grants, control) })
+	switch {
+	case errors.Is(err, kv.ErrConflict): // nothing was written, nor will be
+		r.Intent = ""
+		if err := h.record(f, r); err != nil {
+			return err
+		}
+		return concurrency.Sleep(ctx, firstRetry) // the watches deliver meanwhile what it met
+	case err != nil:
+		p.Report.Forget()
+		h.change(func(f *facts) { f.known = false })
+		if errors.Is(err, consul.ErrOutcomeUnknown) {
+			return nil
+		}
+		return err
+	}
+	h.o.Log.Info("accepted a lease", "grant", g.ID, "id", r.ID)
+	seen, _ := p.Report.Seen().Get()
+	h.change(func(f *facts) { f.seen = seen })
+	return h.record(f, next)
+}
+
+// take has no job run from now on.
+func (h *Host) take(ctx context.Context, p *Part, g *errgroup.Group) {
+	h.mu.Lock()
+	h.taking = true
+	h.mu.Unlock()
+	g.Go(func() error {
+		release, err := p.Take(ctx)
+		if err != nil && ctx.Err() == nil {
+			h.o.Log.Warn("the lease waits until no job runs", "error", err)
+			_ = concurrency.Sleep(ctx, firstRetry) // ends with ctx
+		}
+		h.mu.Lock()
+		h.taking, h.release = false, release
+		h.mu.Unlock()
+		h.news.Notify()
+		return nil
+	})
+}
+
+func (h *Host) isTaking() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.taking
+}
+
+// letGo lets jobs run again.
+func (h *Host) letGo() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.release != nil {
+		h.release()
+		h.release = nil
+	}
+}
+
+// lift brings the host back into service.
+func (h *Host) lift(ctx context.Context) error {
+	h.letGo()
+	if err := h.o.Maintenance.Lift(ctx); err != nil {
+		return err
+	}
+	h.change(func(f *facts) {
+		f.lifted = true
+		if f.checked && len(f.failing) == 0 {
+			f.since = time.Now()
+		}
+	})
+	return nil
+}

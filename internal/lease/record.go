@@ -1,0 +1,64 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/durable"
+)
+
+// record is what this host knows of its lease, in the file lease.json. It is written before
+// anything follows from it; the host's report follows from it.
+type record struct {
+	Wish       string        `json:"wish,omitempty"` // names this lease; empty: there is none
+	ID         string        `json:"id,omitempty"`   // of the caller
+	Reason     string        `json:"reason,omitempty"`
+	For        time.Duration `json:"for,omitempty"`
+	Drain      time.Duration `json:"drain,omitempty"`
+	MinHealthy time.Duration `json:"min_healthy,omitempty"`
+	Keep       time.Duration `json:"keep,omitempty"`
+	Connected  bool          `json:"connected,omitempty"`
+	Since      time.Time     `json:"since,omitzero"`
+
+	// Try is another number after each offer of which it is not known whether it was accepted: that makes the
+	// report another one, so that a late acceptance fails.
+	Try      int       `json:"try,omitempty"`
+	Intent   string    `json:"intent,omitempty"`   // the grant that is being accepted
+	Declined string    `json:"declined,omitempty"` // the grant that was declined last
+	Why      string    `json:"why,omitempty"`      // it was declined
+	Grant    string    `json:"grant,omitempty"`    // that was accepted; empty: none
+	Accepted time.Time `json:"accepted,omitzero"`
+	Boot     string    `json:"boot,omitempty"` // of the host, when it accepted
+
+	Age     durable.Stopwatch `json:"age,omitzero"`     // since the acceptance
+	Out     bool              `json:"out,omitempty"`    // in maintenance, or about to be
+	Drained durable.Stopwatch `json:"drained,omitzero"` // since maintenance is on
+	Ready   bool              `json:"ready,omitempty"`  // the caller may go ahead
+	Ending  bool              `json:"ending,omitempty"`
+	Lost    bool              `json:"lost,omitempty"` // what the host knew of it was lost
+	Trouble string            `json:"trouble,omitempty"`
+}
+
+const recordFormat = 1
+
+// over is when the time of the lease is over; zero: it has no place yet.
+func (r record) over() time.Time {
+	if r.Grant == "" || r.For == 0 {
+		return time.Time{}
+	}
+	return r.Accepted.Add(r.For)
+}
+
+// in returns what a report says of the lease, in place of what d says.
+func (r record) in(d cluster.Report, node string) cluster.Report {
+	a := cluster.Answer{Change: cluster.LeaseChange(node)}
+	if r.Wish == "" {
+		return d.Wishing(nil).WithAnswer(a)
+	}
+	w := cluster.Wish{ID: r.Wish, Try: r.Try, Reason: r.Reason, Since: r.Since, Until: r.over(), Trouble: r.Trouble}
+	a.Declined, a.Reason = r.Declined, r.Why
+	if r.Grant != "" {
+		a.ID, a.Tag, a.State, a.Since = r.Grant, r.Wish, cluster.GrantAccepted, r.Accepted
+	}
+	return d.Wishing(&w).WithAnswer(a)
+}
