@@ -430,6 +430,12 @@ func TestGrantsDelayed(t *testing.T) {
 // arriveLate sends a transaction that was held up to Consul, which must not carry it out.
 func (f *grantFleet) arriveLate(body []byte) {
 	f.t.Helper()
+	f.arrives(body, http.StatusConflict)
+}
+
+// arrives sends a transaction that was held up, and expects Consul to answer with a status.
+func (f *grantFleet) arrives(body []byte, want int) {
+	f.t.Helper()
 	if body == nil {
 		f.t.Fatal("no transaction was held up")
 	}
@@ -443,7 +449,7 @@ func (f *grantFleet) arriveLate(body []byte) {
 	}
 	text, _ := io.ReadAll(response.Body) // it is for the message only
 	_ = response.Body.Close()
-	if response.StatusCode != http.StatusConflict {
+	if response.StatusCode != want {
 		f.t.Errorf("the late transaction: %s: %s", response.Status, text)
 	}
 }

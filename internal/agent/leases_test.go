@@ -1,15 +1,23 @@
 package agent_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/lease"
+	"github.com/jorc/jorc/internal/pace"
 )
 
 // asking is a call of lease.Holder.Begin that goes on.
@@ -134,4 +142,373 @@ func (f *grantFleet) isOut() (names []string) {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// orchestrated starts an orchestrator and waits until it has its lock.
+func (f *grantFleet) orchestrated() (stop func()) {
+	f.t.Helper()
+	stop = f.orchestrate("boss", nil)
+	f.eventually("an orchestrator", func() error {
+		if ok, err := f.rollouts().Orchestrated(f.t.Context()); err != nil || !ok {
+			return fmt.Errorf("%v, %w", ok, err)
+		}
+		return nil
+	})
+	return stop
+}
+
+// again starts the host's agent again, as after a crash or an upgrade.
+func (h *grantHost) again() {
+	h.fleet.t.Helper()
+	h.stop()
+	h.start(h.fleet.toHosts.client(h.fleet), nil)
+}
+
+// reboot starts the host's agent in another boot.
+func (h *grantHost) reboot() {
+	h.stop()
+	h.boot += "x"
+	h.start(h.fleet.toHosts.client(h.fleet), nil)
+}
+
+// isIn waits until the host's lease is in a state.
+func (h *grantHost) isIn(want lease.State) {
+	h.fleet.t.Helper()
+	h.fleet.eventually(fmt.Sprintf("%s to be %q", h.name, want), func() error {
+		if s := h.simulated.Lease().Status(); s.State != want {
+			return fmt.Errorf("%+v: %+v", s, s.Waits)
+		}
+		return nil
+	})
+}
+
+// free waits until no host has a lease, or is out of service.
+func (f *grantFleet) free() {
+	f.t.Helper()
+	f.eventually("no lease", func() error {
+		for name := range f.hosts {
+			if d := f.report(name); d.Lease != nil || len(d.Grants) > 0 {
+				return fmt.Errorf("%s: %+v %+v", name, d.Lease, d.Grants)
+			}
+		}
+		if out := f.isOut(); len(out) > 0 {
+			return fmt.Errorf("%v are out of service", out)
+		}
+		return nil
+	})
+}
+
+// check sets a check of the host.
+func (h *grantHost) check(status string) {
+	h.fleet.t.Helper()
+	err := h.fleet.client.CatalogRegister(h.fleet.t.Context(), &consul.CatalogRegistration{
+		Node: h.name, Address: "10.0.0.1", Checks: consul.HealthChecks{{Node: h.name, CheckID: "disk", Name: "disk", Status: status}},
+	})
+	if err != nil {
+		h.fleet.t.Fatal(err)
+	}
+}
+
+// TestLeaseSurvives: an agent that is killed at any step of a lease continues with it, and another host
+// gets its own only when it is over.
+func TestLeaseSurvives(t *testing.T) {
+	t.Parallel()
+	f := newGrantFleet(t, 2)
+	f.orchestrated()
+	h, other := f.hosts["h0"], f.hosts["h1"]
+
+	a := h.asks(lease.Request{ID: "a", Drain: time.Hour, Keep: time.Hour})
+	h.isIn(lease.Draining)
+	h.again()
+	a.cancel()
+	h.isIn(lease.Draining)
+	if out := f.isOut(); !slices.Equal(out, []string{"h0"}) {
+		t.Errorf("%v are out", out)
+	}
+	waiting := other.asks(lease.Request{ID: "b"})
+	other.waits(lease.Budget)
+	h.endLease("a")
+	waiting.ready()
+	other.again() // ready: it stays, without a call
+	other.isIn(lease.Ready)
+	next := h.asks(lease.Request{ID: "c", Keep: time.Hour}) // asked: it is kept
+	h.waits(lease.Budget)
+	h.again()
+	next.cancel()
+	h.waits(lease.Budget)
+	other.check("critical")
+	_ = expired(func(ctx context.Context) error { return other.simulated.Lease().End(ctx, "b") })
+	other.waits(lease.NotHealthy)
+	other.again() // ending: it waits for health
+	other.isIn(lease.Ending)
+	h.waits(lease.Budget)
+	other.check("passing")
+	h.isIn(lease.Placed) // no call is open: the host stays in service
+	if out := f.isOut(); len(out) > 0 {
+		t.Errorf("%v are out", out)
+	}
+	h.again()
+	h.isIn(lease.Placed)
+	h.asks(lease.Request{ID: "c"}).ready()
+	h.reboot()
+	f.free()
+	f.neverMore(1)
+}
+
+// expired calls do with a context that ends at once.
+func expired(do func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return do(ctx)
+}
+
+// TestLeaseEndsWithItsCall: a lease that nobody waits for any more is not granted, or goes back; one that is
+// connected ends with its call also when it is ready.
+func TestLeaseEndsWithItsCall(t *testing.T) {
+	t.Parallel()
+	f := newGrantFleet(t, 2)
+	f.orchestrated()
+	h, other := f.hosts["h0"], f.hosts["h1"]
+	a := h.asks(lease.Request{ID: "a", Connected: true})
+	h.isIn(lease.Ready)
+	b := other.asks(lease.Request{ID: "b"})
+	other.waits(lease.Budget)
+	b.cancel()
+	b.refused(lease.Budget)
+	other.isIn(lease.None)
+	a.cancel()
+	f.free()
+	c := h.asks(lease.Request{ID: "c", Drain: time.Hour})
+	h.isIn(lease.Draining)
+	c.cancel()
+	f.free()
+}
+
+// TestLeaseIsOver: a lease whose time is over ends by itself when the host is healthy; otherwise it is
+// trouble, and named.
+func TestLeaseIsOver(t *testing.T) {
+	t.Parallel()
+	f := newGrantFleet(t, 1)
+	f.orchestrated()
+	h := f.hosts["h0"]
+	h.check("critical")
+	h.asks(lease.Request{ID: "a", Reason: "a patch", For: time.Millisecond}).ready()
+	f.eventually("trouble", func() error {
+		if d := f.report("h0"); d.Lease == nil || !strings.Contains(d.Lease.Trouble, "disk") {
+			return fmt.Errorf("%+v", d.Lease)
+		}
+		return nil
+	})
+	if s := h.simulated.Lease().Status(); s.Trouble == "" || s.State != lease.Ready {
+		t.Errorf("%+v", s)
+	}
+	h.check("passing")
+	f.free()
+}
+
+// TestLeaseHalts: a lease that waiting cannot help is refused at once.
+func TestLeaseHalts(t *testing.T) {
+	t.Parallel()
+	f := newGrantFleet(t, 2)
+	f.orchestrated()
+	c := cluster.New(f.client, "jorc", "default")
+	h := f.hosts["h0"]
+	must := func(_ bool, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(c.Pause(t.Context(), cluster.Hold{Reason: "a test"}))
+	if r := h.asks(lease.Request{ID: "a"}).refused(lease.Paused); !r.Final || !strings.Contains(r.Reason, "a test") {
+		t.Errorf("%+v", r)
+	}
+	f.free()
+	must(c.Resume(t.Context()))
+	must(c.Pause(t.Context(), cluster.Hold{Reason: "a test", Until: time.Now().Add(time.Hour)}))
+	f.eventually("the host to know of the pause that ends", func() error {
+		if r := h.asks(lease.Request{ID: "a", Once: true}).refused(lease.Paused); r.At.IsZero() {
+			return r
+		}
+		return nil
+	})
+	f.free()
+	waiting := h.asks(lease.Request{ID: "a"})
+	h.waits(lease.Paused) // it has no deadline, and the pause ends
+	must(c.Resume(t.Context()))
+	waiting.ready()
+	h.endLease("a")
+	f.free()
+}
+
+// TestLeaseWithinABudget: a rollout and leases never take out more hosts than the budget allows, and a host with
+// a lease is no host of the rollout meanwhile.
+func TestLeaseWithinABudget(t *testing.T) {
+	t.Parallel()
+	f := newGrantFleet(t, 6)
+	f.orchestrated()
+	c := cluster.New(f.client, "jorc", "default")
+	if _, err := c.SetBudget(t.Context(), &pace.Budget{MaxOut: pace.Amount{N: 2}}); err != nil {
+		t.Fatal(err)
+	}
+	h := f.hosts["h0"]
+	h.asks(lease.Request{ID: "a"}).ready()
+	f.trigger("v2", atOnce(6))
+	f.openAll("v2")
+	f.eventually("all but the host with the lease to run v2", func() error {
+		for name := range f.hosts {
+			if v := f.report(name).Version; name != "h0" && v != "v2" {
+				return fmt.Errorf("%s runs %s", name, v)
+			}
+		}
+		return nil
+	})
+	if v := f.report("h0").Version; v != "v1" {
+		t.Errorf("the host with the lease runs %s", v)
+	}
+	h.endLease("a")
+	f.eventually("the host to follow", func() error { return f.at("v2") })
+	f.neverMore(2)
+}
+
+// TestLeaseLost: a host that lost its record of a lease comes back into service, and its place is free.
+func TestLeaseLost(t *testing.T) {
+	t.Parallel()
+	f := newGrantFleet(t, 2)
+	f.orchestrated()
+	h := f.hosts["h0"]
+	h.asks(lease.Request{ID: "a"}).ready()
+	h.stop()
+	if err := os.WriteFile(filepath.Join(h.dir, "state", "lease.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	waiting := f.hosts["h1"].asks(lease.Request{ID: "b"})
+	f.hosts["h1"].waits(lease.Budget)
+	h.start(f.toHosts.client(f), nil)
+	waiting.ready()
+	f.hosts["h1"].endLease("b")
+	f.free()
+	f.neverMore(1)
+}
+
+// TestLeaseRestored: a report that an old backup overwrote says again that the host has its lease, before
+// another host gets one.
+func TestLeaseRestored(t *testing.T) {
+	t.Parallel()
+	f := newGrantFleet(t, 2)
+	f.orchestrated()
+	before, _, err := f.client.KVGet(t.Context(), "jorc/default/nodes/h0", consul.Query{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := f.hosts["h0"]
+	h.asks(lease.Request{ID: "a"}).ready()
+	if err := f.client.KVPut(t.Context(), &consul.KVPair{Key: before.Key, Value: before.Value}); err != nil {
+		t.Fatal(err)
+	}
+	h.again() // it reads its report
+	f.eventually("the lease in the report", func() error {
+		if d := f.report("h0"); d.Lease == nil || len(d.Grants) != 1 || !d.Grants[0].Open() {
+			return fmt.Errorf("%+v %+v", d.Lease, d.Grants)
+		}
+		return nil
+	})
+	f.hosts["h1"].asks(lease.Request{ID: "b", Once: true}).refused(lease.Budget)
+	h.endLease("a")
+	f.free()
+}
+
+// TestLeaseDelayed: an acceptance whose answer is lost is the acceptance; one that Consul carries out
+// only after the host gave up on it is none.
+func TestLeaseDelayed(t *testing.T) {
+	t.Parallel()
+	for _, carried := range []bool{true, false} {
+		t.Run(fmt.Sprint("carried out ", carried), func(t *testing.T) {
+			t.Parallel()
+			f := newGrantFleet(t, 2)
+			f.orchestrated()
+			h := f.hosts["h0"]
+			var mu sync.Mutex
+			var late []byte
+			f.toHosts.do(func(_ http.ResponseWriter, r *http.Request, body []byte) bool {
+				mu.Lock()
+				defer mu.Unlock()
+				if late != nil || !writing(body) || !bytes.Contains(body, []byte("host/h0/grants")) {
+					return false
+				}
+				late = body
+				if carried {
+					f.arrives(body, http.StatusOK)
+				}
+				panic(http.ErrAbortHandler)
+			})
+			h.asks(lease.Request{ID: "a"}).ready()
+			mu.Lock()
+			body := late
+			mu.Unlock()
+			if body == nil {
+				t.Fatal("no acceptance was delayed")
+			}
+			h.endLease("a")
+			f.free()
+			if !carried {
+				f.arriveLate(body)
+				f.free()
+			}
+			f.hosts["h1"].asks(lease.Request{ID: "b"}).ready()
+			f.neverMore(1)
+		})
+	}
+}
+
+// TestLeaseWaitsForJobs: a lease begins when the running task has ended, and no task begins while the host
+// has it.
+func TestLeaseWaitsForJobs(t *testing.T) {
+	t.Parallel()
+	f := newGrantFleet(t, 1)
+	f.orchestrated()
+	h := f.hosts["h0"]
+	f.trigger("v2", atOnce(1))
+	f.atWork("v2", 1)
+	a := h.asks(lease.Request{ID: "a"})
+	f.eventually("the lease to wait for the task", func() error {
+		if s := h.simulated.Lease().Status(); s.Waits == nil || !strings.Contains(s.Waits.Reason, "a job runs") {
+			return fmt.Errorf("%+v: %+v", s, s.Waits)
+		}
+		return nil
+	})
+	h.open("v2")
+	a.ready()
+	f.eventually("v2", func() error { return f.at("v2") })
+	f.trigger("v3", atOnce(1))
+	h.open("v3")
+	if slices.Contains(h.begun(), "v3") {
+		t.Error("a task began while the host had its lease")
+	}
+	h.endLease("a")
+	f.eventually("v3", func() error { return f.at("v3") })
+}
+
+// TestLeaseTakeOver: a lease that was asked for, offered or accepted under another orchestrator is granted
+// once.
+func TestLeaseTakeOver(t *testing.T) {
+	t.Parallel()
+	f := newGrantFleet(t, 3)
+	stop := f.orchestrated()
+	first := f.hosts["h0"].asks(lease.Request{ID: "a"})
+	first.ready()
+	second := f.hosts["h1"].asks(lease.Request{ID: "b", Keep: time.Hour})
+	f.hosts["h1"].waits(lease.Budget)
+	stop()
+	f.orchestrated()
+	select {
+	case <-second.done: // refused meanwhile: no orchestrator ran
+		second.refused(lease.NoOrchestrator)
+		second = f.hosts["h1"].asks(lease.Request{ID: "b"})
+	default:
+	}
+	f.hosts["h1"].waits(lease.Budget)
+	f.hosts["h0"].endLease("a")
+	second.ready()
+	f.neverMore(1)
 }
