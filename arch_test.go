@@ -37,7 +37,6 @@ var layers = map[string]float64{
 	"internal/orchestrator": 7,
 	"internal/stage":        6.5, // new content of files, with the amounts and the order of rollouts
 	"internal/change":       6.7, // who is out of service for changes of all kinds
-	"internal/lease":        6.8, // a host asks for itself to be out of service
 	"internal/runs":         6.5, // runs hosts' workflows, with the limits of rollouts
 	"templates":             5.5, // files that ship; workflow takes them in, and their tests render them with watch
 	"internal/rollout":      6,

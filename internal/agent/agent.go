@@ -20,6 +20,7 @@ import (
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/control"
 	"github.com/jorc/jorc/internal/converge"
 	"github.com/jorc/jorc/internal/diagnostics"
 	"github.com/jorc/jorc/internal/durable"
@@ -96,6 +97,7 @@ type Agent struct {
 
 	maintenance *maintenance // of this node
 	leases      *lease.Host
+	control     *control.Server // of commands on this host
 	expiring    expiring
 
 	processesChanged concurrency.Signal // the state of a process changed
@@ -143,6 +145,9 @@ func New(o Options) (*Agent, error) {
 	a := &Agent{o: o, client: client, slots: newSlots(client, c), maintenance: newMaintenance(nodeMaintenance{client}, c.StateDir, o.Log), conf: c, started: time.Now()}
 	a.leases = lease.NewHost(lease.Options{
 		StateDir: c.StateDir, Maintenance: leaseMaintenance{a.maintenance}, Least: o.LeastHealthy, BootID: o.BootID, Log: o.Log.Named("lease"),
+	})
+	a.control = control.New(control.Options{
+		Socket: c.Control.Socket, Group: c.Control.Group, Holder: a.leases, Reboot: rebooter(c.RebootCommand), Version: o.Version, Log: o.Log.Named("control"),
 	})
 	a.stages = stage.NewHosts(c.StateDir, o.Log.Named("stages"))
 	a.loading = newLoading(c.StateDir, o.LoadingRest, o.Log.Named("templates"))
@@ -214,6 +219,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.watchdog(ctx) })
 	g.Go(func() error { return a.announce(ctx) })
 	g.Go(func() error { return a.answerDebug(ctx) })
+	g.Go(func() error { return a.answerCommands(ctx) })
 	g.Go(func() error { return a.watchToken(ctx) })
 	g.Go(func() error { return a.watchVaultToken(ctx) })
 	a.o.Log.Info("started", "version", a.o.Version, "consul", a.conf.Consul.Address, "status", a.web.Addr(), "state_dir", a.conf.StateDir)
@@ -230,6 +236,18 @@ func (a *Agent) Run(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// answerCommands answers commands on this host, without which the agent works as well: a directory that it
+// may not write, or a foreign socket there, does not stop it.
+func (a *Agent) answerCommands(ctx context.Context) error {
+	if a.conf.Control.Socket == "" {
+		return nil
+	}
+	_ = concurrency.Retry(ctx, concurrency.NewBackoff(time.Second, time.Minute), a.control.Run, func(err error, pause time.Duration) {
+		a.o.Log.Error("'jorc maintenance' does not work on this host", "error", err, "again_in", pause)
+	})
+	return nil
 }
 
 // answerDebug answers 'jorc debug', without which the agent works as well.

@@ -150,7 +150,12 @@ func (h *Held) Close() {
 func (h *Held) keep(ctx context.Context, c *Client, s *stream, q *beginRequest) {
 	for pauses := concurrency.NewBackoff(time.Second, time.Minute); ; {
 		for {
-			if _, err := s.next(); err != nil {
+			m, err := s.next()
+			if m.Refusal != nil {
+				s.close()
+				return // the lease has ended
+			}
+			if err != nil {
 				break
 			}
 		}

@@ -54,10 +54,17 @@ type beginRequest struct {
 	Reboot    bool `json:"reboot,omitempty"` // the agent reboots the host when the caller may go ahead
 }
 
+// comeBack is how long a connected client has to ask the next agent: the lease ends after that.
+const comeBack = 5 * time.Minute
+
 func (q *beginRequest) lease() lease.Request {
-	return lease.Request{
+	r := lease.Request{
 		ID: q.ID, Reason: q.Reason, For: time.Duration(q.For), Drain: time.Duration(q.Drain), MinHealthy: time.Duration(q.MinHealthy), Job: q.Job,
 	}
+	if q.Connected {
+		r.Connected, r.Keep = true, comeBack
+	}
+	return r
 }
 
 // endRequest is the body of a request to end.

@@ -179,8 +179,8 @@ func (s *Server) begin(life context.Context, w http.ResponseWriter, r *http.Requ
 	log.Info("a command asks to take this host out of service", "reason", q.Reason, "reboot", q.Reboot)
 	a := newAnswer(w)
 	status, err := s.ask(r.Context(), &q, func(now lease.Status) {
-		if now.State != lease.Ready && now.State != lease.Covered { // the client goes ahead when the call has returned
-			a.send(message{Status: &now})
+		if ready := now.State == lease.Ready; !ready && now.State != lease.Covered || ready && q.Connected {
+			a.send(message{Status: &now}) // other clients go ahead when the call has returned
 		}
 	})
 	if q.Reboot && err == nil && status.State == lease.Covered {
@@ -189,6 +189,9 @@ func (s *Server) begin(life context.Context, w http.ResponseWriter, r *http.Requ
 	switch {
 	case err != nil && life.Err() != nil:
 		return // the client asks the next agent
+	case q.Connected && r.Context().Err() != nil:
+		s.abandon(life, q.ID, log)
+		return
 	case err != nil:
 		log.Info("this host stays in service", "error", err)
 		a.fail(err)
@@ -198,10 +201,6 @@ func (s *Server) begin(life context.Context, w http.ResponseWriter, r *http.Requ
 	switch {
 	case q.Reboot:
 		s.reboot(life, r.Context(), a, &q, log)
-	case q.Connected:
-		a.send(message{Status: &status})
-		<-r.Context().Done()
-		s.abandon(life, q.ID, log)
 	default:
 		a.send(message{Status: &status})
 	}

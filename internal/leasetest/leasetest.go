@@ -92,7 +92,8 @@ func (h *Holder) Begin(ctx context.Context, r lease.Request, told func(lease.Sta
 		case now.State != lease.None && now.ID != r.ID:
 			waits = &lease.Refusal{Kind: lease.HeldByOther, Reason: "this host is out of service for " + now.ID}
 		case now.State == lease.Ready:
-			return now, nil
+			told(now)
+			return h.stay(ctx, r, now)
 		case waits == nil:
 			return h.drain(ctx, r, told)
 		}
@@ -131,6 +132,24 @@ func (h *Holder) drain(ctx context.Context, r lease.Request, told func(lease.Sta
 	ready.State = lease.Ready
 	h.set(r, ready)
 	told(ready)
+	return h.stay(ctx, r, ready)
+}
+
+// stay returns when a connected caller leaves, or its lease ends.
+func (h *Holder) stay(ctx context.Context, r lease.Request, ready lease.Status) (lease.Status, error) {
+	for r.Connected {
+		h.mu.Lock()
+		now, changed := h.status, h.next()
+		h.mu.Unlock()
+		if now.ID != r.ID {
+			return now, &lease.Refusal{Kind: lease.Waiting, Reason: "the lease has ended", Final: true}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ready, ctx.Err()
+		}
+	}
 	return ready, nil
 }
 
