@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"path/filepath"
 	"sync"
 	"time"
@@ -24,6 +25,7 @@ import (
 	"github.com/jorc/jorc/internal/converge"
 	"github.com/jorc/jorc/internal/diagnostics"
 	"github.com/jorc/jorc/internal/durable"
+	"github.com/jorc/jorc/internal/fleetlock"
 	"github.com/jorc/jorc/internal/lease"
 	"github.com/jorc/jorc/internal/slots"
 	"github.com/jorc/jorc/internal/stage"
@@ -161,7 +163,13 @@ func New(o Options) (*Agent, error) {
 		Cluster: c.Cluster, OnStop: c.OnStop, StateDir: c.StateDir, Logger: o.Log.Named("services"),
 	})
 	a.metrics = web.NewMetrics()
-	a.web = web.New(web.Options{Addr: c.HTTP.Addr, Source: a, Metrics: a.metrics, Fleet: a.fleetMetrics, GCPercent: o.GCPercent, Log: o.Log.Named("http")})
+	var fleetLock http.Handler
+	if f := c.FleetLock; f != nil {
+		fleetLock = fleetlock.New(fleetlock.Options{Holder: a.leases, Users: f.Users, Drain: f.Drain, Log: o.Log.Named("fleetlock")})
+	}
+	a.web = web.New(web.Options{
+		Addr: c.HTTP.Addr, Source: a, Metrics: a.metrics, Fleet: a.fleetMetrics, FleetLock: fleetLock, GCPercent: o.GCPercent, Log: o.Log.Named("http"),
+	})
 	if a.ui, err = newFleetUI(c, client, o.Pages, o.Log.Named("ui")); err != nil {
 		return nil, err
 	}
