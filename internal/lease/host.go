@@ -255,8 +255,12 @@ func (h *Host) await(ctx context.Context, wish string, r Request, told func(Stat
 	return last, &Refusal{Kind: Waiting, Reason: "the lease waits for a place"}
 }
 
-// stops reports whether waiting helps only until At, if at all.
+// stops reports whether waiting helps only until At, if at all. What the orchestrator answered may be over
+// already: this host sees by itself what stops it.
 func (r *Refusal) stops() bool {
+	if r.Answered {
+		return false
+	}
 	switch r.Kind {
 	case Paused, Held, NoOrchestrator, Freeze:
 		return true
