@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/change"
+	"github.com/jorc/jorc/internal/lease"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
@@ -26,9 +27,10 @@ const (
 	changeVersion = "version" // a rollout
 	changeFiles   = "files"   // new content of a stage
 	changeRun     = "run"
+	changeLease   = "lease" // a host asks for itself
 )
 
-func changeKinds() []string { return []string{changeVersion, changeFiles, changeRun} }
+func changeKinds() []string { return []string{changeVersion, changeFiles, changeRun, changeLease} }
 
 // changeCommand sees and steers whatever reaches hosts one after the other. Each verb is another name for the
 // command of the change's kind.
@@ -48,11 +50,11 @@ func changeCommand(env *environment) *cli.Command {
 	}
 	return &cli.Command{
 		Name:  "change",
-		Usage: "all that reaches hosts one after the other: versions, files of stages, runs",
+		Usage: "all that reaches hosts one after the other: versions, files of stages, runs, leases of hosts",
 		Subcommands: []*cli.Command{
 			{
 				Name: "list", Usage: "list changes in progress: how far each is, and what it waits for",
-				Description: "ID is KIND.NAME: version.VERSION, files.STAGE or run.ID. With --all also changes that have ended.",
+				Description: "ID is KIND.NAME: version.VERSION, files.STAGE, run.ID or lease.HOST. With --all also changes that have ended.",
 				Flags: []cli.Flag{
 					&cli.BoolFlag{Name: "all", Usage: "also changes that have ended", DisableDefaultText: true},
 					&cli.StringFlag{Name: "kind", Usage: "only changes of `KIND`: " + strings.Join(changeKinds(), ", "), DefaultText: "all"},
@@ -70,7 +72,8 @@ func changeCommand(env *environment) *cli.Command {
 			},
 			verb("wait", "wait until a change is done", "[ID]",
 				"Means 'jorc update wait' or 'jorc cluster wait --for run=ID', with their exit codes: 0 done, 1 failed, 6 paused, 124 at the timeout. "+
-					"Files are done when all hosts of the stage have what they want, and failed when the stage is stopped; new data counts once a host has rendered it.", env.waitForChange,
+					"Files are done when all hosts of the stage have what they want, and failed when the stage is stopped; new data counts once a host has rendered it. "+
+					"A lease is done when it is over.", env.waitForChange,
 				&cli.DurationFlag{Name: "timeout", Usage: "give up after `D`; 0: never", DefaultText: "never"}),
 			verb("pause", "begin on no further host; hosts already at work continue", "[ID]", "Means 'jorc update pause'.", env.pauseChange, reasonFlag()),
 			verb("resume", "end a pause, or approve a change of files that failed", "[ID]",
@@ -91,8 +94,14 @@ func changeCommand(env *environment) *cli.Command {
 			},
 			{
 				Name: "give-up", Usage: "give up on a host: its place goes to the next", ArgsUsage: "HOST", Flags: []cli.Flag{reasonFlag()},
-				Description: "Means 'jorc update give-up HOST'. Exits 1 when HOST has no open grant.",
-				Action:      env.onCluster(func(c *cli.Context, cl *target) error { return env.giveUpHost(c, cl, argument(c, 0)) }),
+				Description: "Means 'jorc update give-up HOST', or gives up on the lease of HOST. Exits 1 when HOST has neither an open grant nor a lease.",
+				Action: env.onCluster(func(c *cli.Context, cl *target) error {
+					host := argument(c, 0)
+					if ok, err := env.giveUpLease(c, cl, host); ok || err != nil {
+						return err
+					}
+					return env.giveUpHost(c, cl, host)
+				}),
 			},
 			{
 				Name: "history", Usage: "list changes that have ended, or show one", ArgsUsage: "[ID]",
@@ -156,6 +165,8 @@ func (e *environment) changesOf(c *cli.Context, cl *target, kind string, ended b
 		return e.versionChanges(c, cl, ended)
 	case changeFiles:
 		return e.filesChanges(c, cl)
+	case changeLease:
+		return e.leaseChanges(c, cl)
 	}
 	return e.runChanges(c, cl)
 }
@@ -330,6 +341,10 @@ func over(c *cli.Context, of shownChange) error {
 func (e *environment) showChange(c *cli.Context, cl *target, of shownChange) error {
 	watch := c.Bool("watch")
 	switch {
+	case of.Kind == changeLease && watch:
+		return cannot(c, of, "--watch is for versions and runs", "'jorc change wait "+of.ID+"' waits until it is over")
+	case of.Kind == changeLease:
+		return e.showLease(c, cl, of.Name)
 	case of.Kind == changeFiles && watch:
 		return cannot(c, of, "--watch is for versions and runs", "'jorc change show "+of.ID+"' shows how far it is")
 	case of.Kind == changeFiles:
@@ -376,6 +391,11 @@ func (e *environment) whyChanges(c *cli.Context, cl *target) error {
 			}
 		}
 	}
+	if l, asks, err := lease.ShowOne(c.Context, cl.Cluster, host); err != nil {
+		return err
+	} else if asks && l.Waits != "" {
+		all = append(all, waitingChange{changeLease + "." + host, cmp.Or(string(l.Code), l.State), l.Waits})
+	}
 	active, err := e.changes(c, cl, changeRun, false)
 	if err != nil {
 		return err
@@ -409,6 +429,8 @@ func (e *environment) waitForChange(c *cli.Context, cl *target, of shownChange) 
 		return e.waitForFiles(c, cl, of.Name)
 	case changeRun:
 		return e.awaitGoal(c, cl, runs.Goal{Run: of.Name}, nil)
+	case changeLease:
+		return e.waitLease(c, cl, of.Name)
 	}
 	if of.past {
 		return over(c, of)
@@ -459,6 +481,8 @@ func doneOf(n stage.Counts) int { return n.Hosts - n.Waiting - n.AtWork - n.Fail
 
 func (e *environment) pauseChange(c *cli.Context, cl *target, of shownChange) error {
 	switch {
+	case of.Kind == changeLease:
+		return cannot(c, of, "a lease cannot be paused", "'jorc cluster pause' keeps hosts that wait from getting theirs")
 	case of.Kind == changeFiles:
 		return cannot(c, of, "a stage cannot be paused", "'jorc cluster hold --role ROLE' keeps its hosts as they are")
 	case of.Kind == changeRun:
@@ -474,6 +498,8 @@ func (e *environment) resumeChange(c *cli.Context, cl *target, of shownChange) e
 	switch {
 	case err != nil:
 		return err
+	case of.Kind == changeLease:
+		return cannot(c, of, "a lease is not paused", "'jorc change why "+of.Name+"' says what it waits for")
 	case of.Kind == changeFiles:
 		return e.resumeStage(c, cl, of.Name, "")
 	case exceptions.OverBudget != "" || exceptions.DuringFreeze != "":
@@ -488,6 +514,8 @@ func (e *environment) resumeChange(c *cli.Context, cl *target, of shownChange) e
 
 func (e *environment) approveChange(c *cli.Context, cl *target, of shownChange) error {
 	switch {
+	case of.Kind == changeLease:
+		return cannot(c, of, "a lease needs no approval", "'jorc change why "+of.Name+"' says what it waits for")
 	case of.Kind == changeFiles:
 		return e.approveStage(c, cl, of.Name)
 	case of.Kind == changeRun:
@@ -502,6 +530,8 @@ func (e *environment) cancelChange(c *cli.Context, cl *target, of shownChange) e
 	switch {
 	case of.Kind != changeRun && c.Bool("kill"):
 		return cannot(c, of, "--kill is for runs", "hosts that are at work end their task")
+	case of.Kind == changeLease:
+		return cannot(c, of, "only its host ends a lease", "'jorc maintenance end' on "+of.Name+", or 'jorc change give-up "+of.Name+"', and its place goes to the next")
 	case of.Kind == changeFiles:
 		return cannot(c, of, "a change of files ends when its data is as before", "write the value from before: hosts that wait then have nothing to take")
 	case of.Kind == changeRun:
@@ -524,6 +554,8 @@ func (e *environment) retryChange(c *cli.Context, cl *target) error {
 		return err
 	}
 	switch {
+	case of.Kind == changeLease:
+		return cannot(c, of, "a lease does nothing that could be tried again", "'jorc maintenance begin' on "+of.Name+" asks again")
 	case of.Kind == changeFiles && c.Bool("from-start"):
 		return cannot(c, of, "--from-start is for versions and runs", "leave it out")
 	case of.Kind == changeFiles:
@@ -564,6 +596,8 @@ func (e *environment) changeHistory(c *cli.Context, cl *target) error {
 			return err
 		case of.Kind == changeRun:
 			return e.showRun(c, cl, of.Name)
+		case of.Kind == changeLease:
+			return cannot(c, of, "it is in progress", "'jorc change show "+of.ID+"' shows it")
 		case of.Kind == changeFiles:
 			return cannot(c, of, "no history is kept of files", "'jorc cluster events' has what happened")
 		case of.Ended:

@@ -7,7 +7,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
@@ -222,4 +224,58 @@ func TestChangeHistory(t *testing.T) {
 	if got := do("change", "retry", "broken", "nowhere"); got.code == 0 {
 		t.Errorf("a retry on a host that does not exist: %+v", got)
 	}
+}
+
+// TestChangeLease: the lease of a host is seen and given up among the other changes.
+func TestChangeLease(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, "web-1", "web-2")
+	client := f.server.Client()
+	cl := cluster.New(client, "jorc", "prod")
+	report := func(node string, change func(cluster.Report) cluster.Report) {
+		t.Helper()
+		if _, err := cl.ReportWriter(node).Change(t.Context(), func(r cluster.Report) (cluster.Report, error) { return change(r), nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(code int, part string, args ...string) {
+		t.Helper()
+		if got := jorc(t, f.env, append([]string{"change"}, args...)...); got.code != code || !strings.Contains(got.stdout+got.stderr, part) {
+			t.Errorf("change %v: got %+v, want code %d and %q", args, got, code, part)
+		}
+	}
+	since := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
+	wish := func(node string) *cluster.Wish {
+		return &cluster.Wish{ID: "w-" + node, Reason: "a new kernel", Since: since}
+	}
+	accepted := cluster.Answer{Change: "lease.web-1", ID: "g1", Tag: "w-web-1", State: cluster.GrantAccepted, Since: since}
+	report("web-1", func(r cluster.Report) cluster.Report { return r.Wishing(wish("web-1")).WithAnswer(accepted) })
+	report("web-2", func(r cluster.Report) cluster.Report { return r.Wishing(wish("web-2")) })
+	waits := change.Grant{Change: "lease.web-2", Tag: "w-web-2", Waits: &change.Waited{Code: pace.BecauseBudget, Reason: "the budget: 1 of 1 hosts are out of service: web-1"}}
+	if _, err := change.GrantsAt(cl.Store(), "web-2").CompareAndSwap(t.Context(), kv.Entry[change.Grants]{}, change.Grants{All: []change.Grant{waits}}); err != nil {
+		t.Fatal(err)
+	}
+
+	want(0, "lease.web-1\tlease of web-1: a new kernel\tgranted\t0/1\t0\t2026-11-26T12:00:00Z\tweb-1\t", "list", "-o", "plain")
+	want(0, "lease.web-2\tlease of web-2: a new kernel\twaiting\t", "list", "--kind", "lease", "-o", "plain")
+	want(0, "web-2\twaiting\ta new kernel\t", "show", "lease.web-2", "-o", "plain")
+	want(1, "lease.web-2\tbudget\tthe budget: 1 of 1", "why", "web-2", "-o", "plain")
+	want(exitTimeout, "is not over yet", "wait", "lease.web-2", "--timeout", "1ms")
+	for _, args := range [][]string{
+		{"pause", "lease.web-1"},
+		{"resume", "lease.web-1"},
+		{"approve", "lease.web-1"},
+		{"cancel", "lease.web-1"},
+		{"retry", "lease.web-1"},
+		{"logs", "lease.web-1"},
+		{"history", "lease.web-1"},
+		{"show", "lease.web-1", "--watch"},
+	} {
+		want(exitUsage, "; ", args...)
+	}
+	want(0, "web-1\tlease.web-1", "give-up", "web-1", "-o", "plain")
+	want(0, "web-1\tgiven up\t", "show", "lease.web-1", "-o", "plain")
+	want(1, "no open grant", "give-up", "web-2")
+	report("web-2", func(r cluster.Report) cluster.Report { return r.Wishing(nil) })
+	want(exitTimeout, "", "wait", "lease.web-1", "--timeout", "1ms")
 }

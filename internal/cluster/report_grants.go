@@ -76,6 +76,11 @@ func (h *Host) Kept() string {
 	if file := h.Report.HeldByFile(); file != "" {
 		return file
 	}
+	return h.Leased()
+}
+
+// Leased says that the host has a lease, and why; empty: it has none.
+func (h *Host) Leased() string {
 	if !h.Report.Answered(LeaseChange(h.Node)).Open() {
 		return ""
 	}

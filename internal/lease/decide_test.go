@@ -150,7 +150,7 @@ func TestDecideSafely(t *testing.T) {
 		if r.IntN(4) == 0 {
 			f.control.Paused = &cluster.Hold{}
 		}
-		if r.IntN(4) > 0 {
+		if f.rec.Try = r.IntN(2); r.IntN(4) > 0 {
 			f.seen = f.rec.in(f.seen, f.node)
 		}
 		now := start.Add(time.Duration(r.IntN(4)) * time.Minute / 2)

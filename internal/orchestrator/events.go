@@ -200,6 +200,11 @@ func (d *difference) node(name string, a, b NodeView) {
 		held = name + " is " + b.HoldFile
 	}
 	d.changed(Event{Kind: MemberChanged, Node: name, Text: held}, a.HoldFile, b.HoldFile)
+	leased := Event{Kind: LeaseEnded, Node: name, Text: name + ": its lease is over"}
+	if b.Lease != "" {
+		leased.Kind, leased.Text = LeaseBegan, name+" is out of service by itself: "+b.Lease
+	}
+	d.changed(leased, a.Lease, b.Lease)
 	if a.Trouble != b.Trouble {
 		d.trouble(name, "what "+name+" reports", a.Trouble, b.Trouble)
 	}
@@ -311,6 +316,8 @@ const (
 	MemberJoined  = "member_joined"
 	MemberLeft    = "member_left"
 	MemberChanged = "member_changed"
+	LeaseBegan    = "lease_began"
+	LeaseEnded    = "lease_ended"
 
 	NodeUp      = "node_up"
 	NodeDown    = "node_down"
@@ -335,7 +342,7 @@ const (
 func differenceKinds() []string {
 	return []string{
 		ClusterCreated, ClusterDeleted, ClusterChanged, ClusterPaused, ClusterResumed, HoldEnded, FreezeBegan, FreezeEnded, DesiredVersionChanged, LeadersChanged, ManagersChanged,
-		MemberJoined, MemberLeft, MemberChanged, NodeUp, NodeDown, NodeSuspect, NodeGone, AgentUp, AgentDown,
+		MemberJoined, MemberLeft, MemberChanged, LeaseBegan, LeaseEnded, NodeUp, NodeDown, NodeSuspect, NodeGone, AgentUp, AgentDown,
 		HealthChanged, VersionChanged, StateChanged, ServiceUp, ServiceDown, ServiceChanged, DocumentDamaged, DocumentReadable,
 	}
 }

@@ -63,6 +63,7 @@ type NodeView struct {
 	States     map[string]StateView     `json:"states,omitempty"`    // by category
 	Services   map[string]cluster.Tally `json:"services,omitempty"`  // by name
 	HoldFile   string                   `json:"hold_file,omitempty"` // what the file on the host says that holds it
+	Lease      string                   `json:"lease,omitempty"`     // that it has a lease, and why; empty: it has none
 	Trouble    string                   `json:"trouble,omitempty"`   // why what it reports could not be read: it is as it was before
 
 	// LifeSince and HealthSince are when an orchestrator saw Life and Health as
@@ -303,10 +304,10 @@ func nodeView(s *cluster.State, node string, was NodeView, known bool) NodeView 
 	}
 	n.Life, n.Agent, n.Health = h.Condition.Liveness, h.Condition.Agent, h.Condition.Health
 	if err := s.DamagedReport(node); err != nil {
-		n.Version, n.States, n.HoldFile = was.Version, was.States, was.HoldFile
+		n.Version, n.States, n.HoldFile, n.Lease = was.Version, was.States, was.HoldFile, was.Lease
 		damaged = append(damaged, damageText(err))
 	} else {
-		n.Version, n.States, n.HoldFile = h.Report.Version, stateViews(h.Report), h.Report.HeldByFile()
+		n.Version, n.States, n.HoldFile, n.Lease = h.Report.Version, stateViews(h.Report), h.Report.HeldByFile(), h.Leased()
 	}
 	n.Services = maps.Clone(h.Services)
 	delete(n.Services, cluster.AgentService)

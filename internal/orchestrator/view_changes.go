@@ -110,6 +110,6 @@ func (w *views) memberList(s *cluster.State, v View) []cluster.Member {
 func (n NodeView) equal(o NodeView) bool {
 	return n.Address == o.Address && n.Datacenter == o.Datacenter && n.Zone == o.Zone && slices.Equal(n.Roles, o.Roles) &&
 		n.Params == o.Params && n.Meta == o.Meta && n.Needs == o.Needs && n.Life == o.Life && n.Agent == o.Agent && n.Health == o.Health &&
-		n.Version == o.Version && maps.Equal(n.States, o.States) && maps.Equal(n.Services, o.Services) && n.HoldFile == o.HoldFile &&
+		n.Version == o.Version && maps.Equal(n.States, o.States) && maps.Equal(n.Services, o.Services) && n.HoldFile == o.HoldFile && n.Lease == o.Lease &&
 		n.Trouble == o.Trouble && n.LifeSince.Equal(o.LifeSince) && n.HealthSince.Equal(o.HealthSince)
 }

@@ -38,7 +38,7 @@ const (
 type Problem struct {
 	// Kind is paused, observe_only, held, hold_file, damaged, partial, no_cluster, no_orchestrator, orchestrator_failing, budget,
 	// rollout_paused, promotion, rollout_failed, failed, down, agent_down, suspect, critical,
-	// maintenance, template_failed, template_stale, template_waiting, expiry, stage_stopped, run_failed, run_approval, run_waiting, slow, stuck, vacancy or
+	// maintenance, lease, template_failed, template_stale, template_waiting, expiry, stage_stopped, run_failed, run_approval, run_waiting, slow, stuck, vacancy or
 	// filter.
 	Kind     string    `json:"kind"`
 	Severity string    `json:"severity"` // critical, warning
@@ -78,6 +78,7 @@ func (s *Snapshot) findProblems() []Problem {
 	a.rollout()
 	a.states()
 	a.hosts()
+	a.leases()
 	a.templates()
 	a.expiry()
 	a.stages()
@@ -127,6 +128,18 @@ func (a *attention) control() {
 	for _, node := range a.s.State.Nodes() {
 		if why := a.s.State.Hosts[node].Report.HeldByFile(); why != "" {
 			a.add(Problem{Kind: "hold_file", Severity: Warning, Title: node + " is held by a file on the host", Cause: why, Command: a.s.command("update", "why", node)}, node)
+		}
+	}
+}
+
+// leases are the ones whose time is over, on hosts that are not healthy.
+func (a *attention) leases() {
+	for _, node := range a.s.State.Nodes() {
+		if w, ok := a.s.State.Hosts[node].Report.Wish(); ok && w.Trouble != "" {
+			a.add(Problem{
+				Kind: "lease", Severity: Critical, Title: "the lease of " + node + " does not end", Cause: w.Trouble, Since: w.Until,
+				Command: a.s.command("change", "give-up", node),
+			}, node)
 		}
 	}
 }

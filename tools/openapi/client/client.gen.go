@@ -831,7 +831,7 @@ type Problem struct {
 	// Hosts that it is about, the first of them
 	Hosts []string `json:"hosts"`
 
-	// Kind Kind is paused, observe_only, held, hold_file, damaged, partial, no_cluster, no_orchestrator, orchestrator_failing, budget, rollout_paused, promotion, rollout_failed, failed, down, agent_down, suspect, critical, maintenance, template_failed, template_stale, template_waiting, expiry, stage_stopped, run_failed, run_approval, run_waiting, slow, stuck, vacancy or filter.
+	// Kind Kind is paused, observe_only, held, hold_file, damaged, partial, no_cluster, no_orchestrator, orchestrator_failing, budget, rollout_paused, promotion, rollout_failed, failed, down, agent_down, suspect, critical, maintenance, lease, template_failed, template_stale, template_waiting, expiry, stage_stopped, run_failed, run_approval, run_waiting, slow, stuck, vacancy or filter.
 	Kind string `json:"kind"`
 
 	// Severity critical, warning

@@ -1,0 +1,139 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jorc/jorc/internal/change"
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pace"
+)
+
+// Shown is the lease of a host as other hosts see it.
+type Shown struct {
+	Node    string    `json:"node"`
+	State   string    `json:"state"` // waiting, granted, given up
+	Reason  string    `json:"reason"`
+	Since   time.Time `json:"since"`
+	Until   time.Time `json:"until,omitzero"` // when its time is over
+	Waits   string    `json:"waits"`          // why it has no place, or does not end
+	Code    pace.Code `json:"code"`           // of Waits; empty: none is known
+	Trouble bool      `json:"trouble"`        // its time is over, and the host is not healthy
+}
+
+// States of a Shown.
+const (
+	ShownWaiting = "waiting"
+	ShownGranted = "granted"
+	ShownGivenUp = "given up"
+)
+
+// Show reads the leases of all hosts, in order of their names, with one request and one for each of
+// them. It returns consul.ErrDenied or consul.ErrUnreachable.
+func Show(ctx context.Context, c *cluster.Cluster) ([]Shown, error) {
+	reports, err := c.Reports().List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := []Shown{}
+	for node, leaf := range reports {
+		one, ok, err := shown(ctx, c, node, leaf.Entry.Value)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			all = append(all, one)
+		}
+	}
+	slices.SortFunc(all, func(a, b Shown) int {
+		if a.Node < b.Node {
+			return -1
+		}
+		return 1
+	})
+	return all, nil
+}
+
+// ShowOne reads the lease of one host; ok is false without one.
+func ShowOne(ctx context.Context, c *cluster.Cluster, node string) (s Shown, ok bool, err error) {
+	report, _, err := c.Report(ctx, node)
+	if err != nil {
+		return s, false, err
+	}
+	return shown(ctx, c, node, report)
+}
+
+func shown(ctx context.Context, c *cluster.Cluster, node string, r cluster.Report) (s Shown, ok bool, err error) {
+	id := cluster.LeaseChange(node)
+	wish, wishes := r.Wish()
+	answer := r.Answered(id)
+	if !wishes && !answer.Open() {
+		return s, false, nil
+	}
+	e, err := change.GrantsAt(c.Store(), node).Get(ctx)
+	if err != nil && !errors.Is(err, kv.ErrDamaged) {
+		return s, false, err
+	}
+	g := e.Value.Of(id)
+	s = Shown{Node: node, State: ShownWaiting, Reason: wish.Reason, Since: wish.Since, Until: wish.Until, Waits: wish.Trouble, Trouble: wish.Trouble != ""}
+	part := change.PartOf(id, g, answer, "")
+	switch {
+	case part.GivenUp():
+		s.State = ShownGivenUp
+	case part.Open():
+		s.State = ShownGranted
+	case g.Tag == wish.ID && g.Waits != nil:
+		s.Waits, s.Code = g.Waits.Reason, g.Waits.Code
+	}
+	return s, true, nil
+}
+
+// ErrNone: the host has no lease.
+var ErrNone = errors.New("it has no lease")
+
+// GiveUp gives up on the lease of a host: it no longer counts as out of service, and its place is
+// free. by is who does, and reason why. It returns ErrNone for a host without a place, or what
+// kv.Doc.Update returns.
+func GiveUp(ctx context.Context, c *cluster.Cluster, node, by, reason string) error {
+	report, _, err := c.Report(ctx, node)
+	if err != nil {
+		return err
+	}
+	id := cluster.LeaseChange(node)
+	answer := report.Answered(id)
+	if !answer.Open() {
+		return fmt.Errorf("host %q: %w that it could give up", node, ErrNone)
+	}
+	_, err = change.GrantsAt(c.Store(), node).Update(ctx, func(old kv.Entry[change.Grants]) (change.Grants, bool, error) {
+		g := old.Value.Of(id)
+		if g.State == pace.GivenUp && g.ID == answer.ID {
+			return old.Value, false, nil
+		}
+		return old.Value.With(change.Grant{
+			Change: id, Tag: answer.Tag, ID: answer.ID, State: pace.GivenUp, Since: time.Now().UTC().Truncate(time.Second), By: by, Reason: reason,
+		}), true, nil
+	})
+	return err
+}
+
+// Wait returns once the host has no lease, or with ctx's error.
+func Wait(ctx context.Context, c *cluster.Cluster, node string) error {
+	watch, cancel := context.WithCancel(ctx)
+	defer cancel()
+	over := false
+	err := c.Reports().At(node).Watch(watch, func(u kv.Update[cluster.Report]) {
+		_, wishes := u.Entry.Value.Wish()
+		if u.Err == nil && !wishes && !u.Entry.Value.Answered(cluster.LeaseChange(node)).Open() {
+			over = true
+			cancel()
+		}
+	})
+	if over {
+		return nil
+	}
+	return err
+}
