@@ -104,7 +104,7 @@ func TestLease(t *testing.T) {
 	if !slices.Equal(f.isOut(), []string{"h0"}) {
 		t.Errorf("%v are out", f.isOut())
 	}
-	f.hosts["h0"].asks(lease.Request{ID: "b"}).refused(lease.HeldByOther)
+	f.hosts["h0"].asks(lease.Request{ID: "b", Once: true}).refused(lease.HeldByOther)
 	f.hosts["h0"].asks(lease.Request{ID: "a"}).ready() // again
 	second := f.hosts["h1"].asks(lease.Request{ID: "c"})
 	if why := f.hosts["h1"].waits(lease.Budget); !strings.Contains(why.Reason, "h0") || !why.Answered {
@@ -116,6 +116,9 @@ func TestLease(t *testing.T) {
 	if !slices.Equal(f.isOut(), []string{"h1"}) {
 		t.Errorf("%v are out", f.isOut())
 	}
+	other := f.hosts["h1"].asks(lease.Request{ID: "other"}) // waits until the lease of this host is over
+	f.hosts["h1"].endLease("c")
+	other.ready()
 	f.hosts["h1"].endLease("")
 	if len(f.isOut()) > 0 {
 		t.Errorf("%v are out", f.isOut())
@@ -130,7 +133,7 @@ func TestLease(t *testing.T) {
 	})
 	f.neverMore(1)
 	requests, writes := f.toHosts.take()
-	t.Logf("2 leases and 1 wish: %d requests, %d of them writes", requests, writes)
+	t.Logf("3 leases and 1 wish: %d requests, %d of them writes", requests, writes)
 }
 
 // isOut are the hosts in maintenance.
@@ -500,13 +503,8 @@ func TestLeaseTakeOver(t *testing.T) {
 	second := f.hosts["h1"].asks(lease.Request{ID: "b", Keep: time.Hour})
 	f.hosts["h1"].waits(lease.Budget)
 	stop()
+	f.hosts["h1"].waits(lease.Waiting) // no orchestrator runs, and the next one is awaited
 	f.orchestrated()
-	select {
-	case <-second.done: // refused meanwhile: no orchestrator ran
-		second.refused(lease.NoOrchestrator)
-		second = f.hosts["h1"].asks(lease.Request{ID: "b"})
-	default:
-	}
 	f.hosts["h1"].waits(lease.Budget)
 	f.hosts["h0"].endLease("a")
 	second.ready()

@@ -36,6 +36,10 @@ const (
 // meanwhile.
 const afterReset = time.Minute
 
+// takeOver is how long a host that waits for a place waits for another orchestrator when there is none any more: longer than a
+// candidate takes to notice that.
+const takeOver = time.Minute
+
 // facts is what a decision depends on.
 type facts struct {
 	rec   record
@@ -46,10 +50,9 @@ type facts struct {
 	grants  change.Grants
 	control cluster.Control
 	roles   []string
-	held    string // what an operator holds the host for; empty: nothing
-	// orchestrated: an orchestrator runs; asked: that is known.
-	orchestrated, asked bool
-	reset               time.Time // when Consul's KV last went backwards; zero: never
+	held    string    // what an operator holds the host for; empty: nothing
+	alone   time.Time // since when no orchestrator runs; zero: one does, or that is not known
+	reset   time.Time // when Consul's KV last went backwards; zero: never
 
 	calls  int       // open ones of the lease's caller
 	called time.Time // when the last of them ended, or this process began
@@ -125,7 +128,11 @@ func decideAsking(f *facts, now time.Time) (do step, again time.Time) {
 	case acceptable:
 		return accept, again
 	}
-	return nothing, pace.Earliest(until, f.control.Change(now))
+	again = pace.Earliest(until, f.control.Change(now))
+	if refused := f.alone.Add(takeOver); !f.alone.IsZero() && now.Before(refused) {
+		again = pace.Earliest(again, refused)
+	}
+	return nothing, again
 }
 
 // decidePlaced is about a host that has its place.
@@ -216,7 +223,9 @@ func (f *facts) waits(now time.Time) *Refusal {
 		return &Refusal{Kind: Waiting, Reason: "the lease has its place"}
 	case stopped != nil:
 		return stopped
-	case f.asked && !f.orchestrated:
+	case !f.alone.IsZero() && now.Sub(f.alone) < takeOver:
+		return &Refusal{Kind: Waiting, Reason: "no orchestrator runs at the moment: the lease waits for the next one"}
+	case !f.alone.IsZero():
 		return &Refusal{Kind: NoOrchestrator, Reason: "no orchestrator runs in the cluster, so no lease is granted: start one ('jorc doctor' says where)"}
 	case !f.known:
 		return &Refusal{Kind: Unreachable, Reason: "this host's report cannot be read from Consul yet"}

@@ -16,7 +16,7 @@ var start = time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
 // asking are the facts of a host that waits for a place, as its report says.
 func asking() *facts {
 	f := &facts{
-		node: "n1", known: true, calls: 1, called: start, boot: "b", checked: true, since: start, orchestrated: true, asked: true,
+		node: "n1", known: true, calls: 1, called: start, boot: "b", checked: true, since: start,
 		rec: record{Wish: "w", ID: "me", For: time.Hour, Drain: time.Minute, MinHealthy: time.Minute, Since: start},
 	}
 	f.seen = f.rec.in(f.seen, f.node)
@@ -57,6 +57,8 @@ func TestDecide(t *testing.T) {
 	}{
 		{"no lease", &facts{node: "n1", known: true}, 0, nothing, 0},
 		{"no lease, and no report yet", &facts{node: "n1"}, 0, nothing, 0},
+		{"no orchestrator at the moment", asking().with(func(f *facts) { f.alone = start }), 0, nothing, time.Minute},
+		{"no orchestrator", asking().with(func(f *facts) { f.alone = start }), time.Minute, nothing, 0},
 		{"the report is not known", asking().with(func(f *facts) { f.known = false }), 0, read, 0},
 		{"it waits for an answer", asking(), 0, nothing, 0},
 		{"nothing is known of it in Consul", func() *facts { f := asking(); f.seen = cluster.Report{}; return f }(), 0, report, 0},
@@ -203,7 +205,8 @@ func TestWaits(t *testing.T) {
 		{"a freeze", asking().with(func(f *facts) {
 			f.control.Freezes = pace.Freezes{{ID: "f", From: start.Add(-time.Hour), To: start.Add(time.Hour), Reason: "a party"}}
 		}), Freeze, true},
-		{"no orchestrator", asking().with(func(f *facts) { f.orchestrated = false }), NoOrchestrator, true},
+		{"no orchestrator at the moment", asking().with(func(f *facts) { f.alone = start.Add(-59 * time.Second) }), Waiting, false},
+		{"no orchestrator", asking().with(func(f *facts) { f.alone = start.Add(-time.Minute) }), NoOrchestrator, true},
 		{"a job runs", placed(), Waiting, false},
 		{"an end that waits for health", placed().with(func(f *facts) { f.rec.Ending, f.lifted, f.failing = true, true, []string{"disk"} }), NotHealthy, false},
 	} {

@@ -113,7 +113,7 @@ func (h *Host) Begin(ctx context.Context, r Request, told func(Status)) (Status,
 	} else if !is {
 		return Status{}, &Refusal{Kind: NoOrchestrator, Reason: noOrchestrator, Final: true}
 	}
-	wish, err := h.call(ctx, r)
+	wish, err := h.call(ctx, r, told)
 	if err != nil {
 		return Status{}, err
 	}
@@ -130,8 +130,9 @@ func (h *Host) running() *Part {
 	return h.part
 }
 
-// call notes an open call for the lease of r, which it begins if there is none. It returns which lease that is.
-func (h *Host) call(ctx context.Context, r Request) (wish string, err error) {
+// call notes an open call for the lease of r, which it begins if there is none, and returns which lease that is. It waits
+// while another caller has this host's lease.
+func (h *Host) call(ctx context.Context, r Request, told func(Status)) (wish string, err error) {
 	for {
 		h.mu.Lock()
 		switch {
@@ -146,9 +147,17 @@ func (h *Host) call(ctx context.Context, r Request) (wish string, err error) {
 			}
 			h.ending, h.calls = false, 0
 		case h.rec.ID != r.ID:
-			refusal := &Refusal{Kind: HeldByOther, Reason: "this host has a lease of " + h.rec.ID + cause(h.rec.Reason), Final: true}
+			refusal := &Refusal{Kind: HeldByOther, Reason: "this host has a lease of " + h.rec.ID + cause(h.rec.Reason)}
+			old := h.rec.Wish
 			h.mu.Unlock()
-			return "", refusal
+			told(Status{State: Asked, ID: r.ID, Reason: r.Reason, Waits: refusal})
+			if r.Once {
+				return "", refusal
+			}
+			if _, err := h.status.Wait(ctx, func(Status) bool { return h.wish() != old }); err != nil {
+				return "", refusal
+			}
+			continue
 		}
 		if !h.rec.Ending && !h.ending {
 			h.calls++
@@ -436,7 +445,7 @@ func (h *Host) setChecks(failing []string) {
 	})
 }
 
-// watchOrchestrator follows whether an orchestrator runs, while the host waits for a place.
+// watchOrchestrator follows since when no orchestrator runs, while the host waits for a place.
 func (h *Host) watchOrchestrator(ctx context.Context, s *kv.Store) error {
 	for ctx.Err() == nil {
 		if _, err := h.status.Wait(ctx, func(s Status) bool { return s.State == Asked }); err != nil {
@@ -445,12 +454,21 @@ func (h *Host) watchOrchestrator(ctx context.Context, s *kv.Store) error {
 		watch, stop := context.WithCancel(ctx)
 		g, watch := errgroup.WithContext(watch)
 		g.Go(func() error {
-			return cluster.WatchOrchestrated(watch, s, func(is bool) { h.change(func(f *facts) { f.orchestrated, f.asked = is, true }) })
+			return cluster.WatchOrchestrated(watch, s, func(is bool) {
+				h.change(func(f *facts) {
+					switch {
+					case is:
+						f.alone = time.Time{}
+					case f.alone.IsZero():
+						f.alone = time.Now()
+					}
+				})
+			})
 		})
 		_, _ = h.status.Wait(watch, func(s Status) bool { return s.State != Asked }) // or ctx has ended
 		stop()
 		_ = g.Wait() // it ends with watch
-		h.change(func(f *facts) { f.asked = false })
+		h.change(func(f *facts) { f.alone = time.Time{} })
 	}
 	return ctx.Err()
 }
