@@ -414,13 +414,13 @@ func (e *environment) runHolding(c *cli.Context, lease *kv.Lease, program []stri
 
 // runChild runs a program until it ends or ctx does, also when jorc is killed. The error has its exit
 // code. The flag --pass-token leaves tokens in its environment.
-func (e *environment) runChild(ctx context.Context, c *cli.Context, program []string) error {
+func (e *environment) runChild(ctx context.Context, c *cli.Context, program []string, more ...string) error {
 	environ := e.environ()
 	if !c.Bool("pass-token") {
 		environ = withoutTokens(environ)
 	}
 	result, err := command.Run(ctx, command.Command{
-		Args: program, Env: withoutSockets(environ), Stdout: underlying(c.App.Writer), Stderr: underlying(c.App.ErrWriter), Guard: e.guard,
+		Args: program, Env: append(withoutSockets(environ), more...), Stdout: underlying(c.App.Writer), Stderr: underlying(c.App.ErrWriter), Guard: e.guard,
 	})
 	switch {
 	case err != nil && c.Context.Err() != nil:

@@ -19,6 +19,8 @@ const (
 	commandLease = "jorc maintenance"
 	// backWithin is how long 'jorc maintenance run' waits for the host's health after COMMAND.
 	backWithin = 5 * time.Minute
+	// leaseVariable names the lease of 'jorc maintenance run' to its COMMAND: the commands in that mean the same one.
+	leaseVariable = "JORC_LEASE"
 )
 
 func maintenanceCommand(env *environment) *cli.Command {
@@ -55,7 +57,8 @@ func maintenanceCommand(env *environment) *cli.Command {
 			Flags:       askingFlags(idFlag()), Action: action(env.rebootInMaintenance),
 		}, {
 			Name: "show", Usage: "show whether this host is out of service by 'jorc maintenance' or FleetLock",
-			Action: action(env.showMaintenance),
+			Description: "Exits 1 when the lease needs an operator: its time is over, and the host is not healthy.",
+			Action:      action(env.showMaintenance),
 		}},
 	}
 }
@@ -108,6 +111,20 @@ func (e *environment) controlClient(c *cli.Context) (*control.Client, error) {
 	}), nil
 }
 
+// around returns the ID of the lease of the 'jorc maintenance run' that this command is part of; empty: it is part of none,
+// or that lease is over, or --id names another one.
+func (e *environment) around(c *cli.Context, client *control.Client) (string, error) {
+	id := e.getenv(leaseVariable)
+	if id == "" || c.IsSet("id") {
+		return "", nil
+	}
+	s, err := client.Status(c.Context)
+	if err != nil || s.ID != id || s.State == lease.Ending {
+		return "", err
+	}
+	return id, nil
+}
+
 func (e *environment) beginMaintenance(c *cli.Context) error {
 	a, err := e.leaseAsked(c, c.String("id"), "")
 	if err != nil {
@@ -117,6 +134,11 @@ func (e *environment) beginMaintenance(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	outer, err := e.around(c, client)
+	if err != nil {
+		return err
+	}
+	a.ID = cmp.Or(outer, a.ID)
 	status, err := client.Begin(c.Context, a, telling(c))
 	if err != nil {
 		return staysIn(err)
@@ -126,6 +148,10 @@ func (e *environment) beginMaintenance(c *cli.Context) error {
 	}
 	if status.State == lease.Covered {
 		note(c, "this host is out of service by the job %s", printable(a.Job))
+		return nil
+	}
+	if outer != "" {
+		note(c, "this host is out of service until the command of 'jorc maintenance run' has ended")
 		return nil
 	}
 	note(c, "this host is out of service%s; 'jorc maintenance end' ends it", after(" until ", when(status.Until)))
@@ -139,6 +165,13 @@ func (e *environment) endMaintenance(c *cli.Context) error {
 	client, err := e.controlClient(c)
 	if err != nil {
 		return err
+	}
+	switch outer, err := e.around(c, client); {
+	case err != nil:
+		return err
+	case outer != "":
+		note(c, "this host is back in service when the command of 'jorc maintenance run' has ended")
+		return nil
 	}
 	if err := client.End(c.Context, c.String("id"), c.Duration("timeout"), telling(c)); err != nil {
 		return staysOut(err)
@@ -165,12 +198,25 @@ func (e *environment) runInMaintenance(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	held, err := client.Hold(c.Context, a, telling(c))
+	outer, err := e.around(c, client)
+	if err != nil {
+		return err
+	}
+	if outer != "" {
+		a.ID = outer
+		if _, err := client.Begin(c.Context, a, telling(c)); err != nil {
+			return staysIn(err)
+		}
+		return e.runChild(c.Context, c, program)
+	}
+	held, err := client.Hold(c.Context, a, telling(c), func(r *lease.Refusal) {
+		note(c, "this host comes back into service while %s runs: %s", printable(program[0]), refusalText(r))
+	})
 	if err != nil {
 		return staysIn(err)
 	}
-	defer held.Close() // which ends it in any case
-	ran := e.runChild(c.Context, c, program)
+	ran := e.runChild(c.Context, c, program, leaseVariable+"="+a.ID)
+	held.Close() // which ends it in any case
 	if c.Context.Err() != nil {
 		return ran
 	}
@@ -189,6 +235,11 @@ func (e *environment) rebootInMaintenance(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	outer, err := e.around(c, client)
+	if err != nil {
+		return err
+	}
+	a.ID = cmp.Or(outer, a.ID)
 	err = client.Reboot(c.Context, a, telling(c), func() { note(c, "this host is being rebooted") })
 	return staysIn(err)
 }
@@ -217,7 +268,10 @@ func (e *environment) showMaintenance(c *cli.Context) error {
 			l.rows = append(l.rows, row)
 		}
 	}
-	return e.print(c, l, s)
+	if err := e.print(c, l, s); err != nil {
+		return err
+	}
+	return answerOf(s.Trouble == "")
 }
 
 // telling prints what a lease waits for, once for each reason.

@@ -215,6 +215,59 @@ func TestMaintenanceRun(t *testing.T) {
 	}
 }
 
+// TestMaintenanceInRun: commands within 'jorc maintenance run' mean its lease, and leave its end to it.
+func TestMaintenanceInRun(t *testing.T) {
+	t.Parallel()
+	m := maintain(t)
+	m.env["JORC_LEASE"] = "jorc maintenance run before" // which is over
+	const script = `state=$1; jorc() { JORC_STATE_DIR=$state "$0" maintenance "$@"; }
+jorc begin && jorc run -- sh -c 'echo within' && jorc end && jorc reboot && jorc show -o plain`
+	got := m.run("run", "--", "sh", "-c", script, builtOnce(t), m.state)
+	if got.code != 0 || !strings.HasPrefix(got.stdout, "within\nstate\tready\n") {
+		t.Errorf("%+v", got)
+	}
+	for _, want := range []string{
+		"this host is out of service until the command of 'jorc maintenance run' has ended", "this host is back in service when the command of 'jorc maintenance run' has ended",
+		"this host is being rebooted\n", "this host is not back in service: this host is being rebooted, and its lease ends after that; it ends later\n",
+	} {
+		if !strings.Contains(got.stderr, want) {
+			t.Errorf("stderr lacks %q: %s", want, got.stderr)
+		}
+	}
+	m.want(lease.Ready)
+	if m.reboots != 1 {
+		t.Errorf("%d reboots", m.reboots)
+	}
+	requests := m.Requests()
+	for _, r := range requests {
+		if r.ID != requests[0].ID || !strings.HasPrefix(r.ID, "jorc maintenance run ") || strings.HasSuffix(r.ID, "before") {
+			t.Errorf("the requests: %+v", requests)
+		}
+	}
+	if got := m.run("end"); got != (result{}) {
+		t.Errorf("the operator's end: %+v", got)
+	}
+}
+
+// TestMaintenanceRunEnded: COMMAND goes on when an operator ends its time out of service, and stderr says so.
+func TestMaintenanceRunEnded(t *testing.T) {
+	t.Parallel()
+	m := maintain(t)
+	file := filepath.Join(m.state, "ended")
+	ended := make(chan result)
+	go func() { ended <- m.run("run", "--", "sh", "-c", "while ! test -e "+file+"; do sleep 0.01; done") }()
+	m.want(lease.Ready)
+	if got := m.run("end"); got != (result{}) {
+		t.Errorf("end: %+v", got)
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-ended; got.code != 0 || !strings.Contains(got.stderr, "jorc: this host comes back into service while sh runs: ") {
+		t.Errorf("run: %+v", got)
+	}
+}
+
 // TestMaintenanceRunInterrupted: a signal ends the command, and the time out of service, without waiting for health.
 func TestMaintenanceRunInterrupted(t *testing.T) {
 	t.Parallel()

@@ -113,8 +113,8 @@ func (c *Client) Reboot(ctx context.Context, a Ask, told func(lease.Status), reb
 }
 
 // Hold is Begin for a lease that ends when this process does, or Close is called. When the agent restarts,
-// Held asks the next one for it.
-func (c *Client) Hold(ctx context.Context, a Ask, told func(lease.Status)) (*Held, error) {
+// Held asks the next one for it. over is called when the lease ends before that.
+func (c *Client) Hold(ctx context.Context, a Ask, told func(lease.Status), over func(*lease.Refusal)) (*Held, error) {
 	connected, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
 	defer stop()
@@ -129,7 +129,7 @@ func (c *Client) Hold(ctx context.Context, a Ask, told func(lease.Status)) (*Hel
 	q.Timeout = nil
 	go func() {
 		defer close(h.done)
-		h.keep(connected, c, s, q)
+		h.keep(connected, c, s, q, over)
 	}()
 	return h, nil
 }
@@ -147,13 +147,16 @@ func (h *Held) Close() {
 }
 
 // keep holds the connection until ctx ends.
-func (h *Held) keep(ctx context.Context, c *Client, s *stream, q *beginRequest) {
+func (h *Held) keep(ctx context.Context, c *Client, s *stream, q *beginRequest, over func(*lease.Refusal)) {
 	for pauses := concurrency.NewBackoff(time.Second, time.Minute); ; {
 		for {
 			m, err := s.next()
 			if m.Refusal != nil {
 				s.close()
-				return // the lease has ended
+				if ctx.Err() == nil {
+					over(m.Refusal)
+				}
+				return
 			}
 			if err != nil {
 				break

@@ -270,12 +270,68 @@ func ends(t *testing.T, h *host) {
 	})
 }
 
+func notOver(t *testing.T) func(*lease.Refusal) {
+	return func(r *lease.Refusal) { t.Errorf("the lease was over before: %v", r) }
+}
+
+// TestHoldEnded: who holds a lease hears of it when somebody else ends it.
+func TestHoldEnded(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.serve(t)
+	over := make(chan *lease.Refusal, 1)
+	held, err := h.client(t).Hold(t.Context(), ask("run"), deaf, func(r *lease.Refusal) { over <- r })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.client(t).End(t.Context(), "", 0, deaf); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-over; !r.Final {
+		t.Errorf("%+v", r)
+	}
+	held.Close()
+}
+
+// TestRebootInHold: the end of the connection, and a command that ends the lease by its ID, do not bring a host
+// back into service that is being rebooted.
+func TestRebootInHold(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.Options.Reboot = func(context.Context) error { return nil }
+	h.serve(t)
+	held, err := h.client(t).Hold(t.Context(), ask("run"), deaf, notOver(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.client(t).Reboot(t.Context(), ask("run"), deaf, func() {}); err != nil {
+		t.Fatal(err)
+	}
+	held.Close()
+	var refusal *lease.Refusal
+	if err := h.client(t).End(t.Context(), "run", 0, deaf); !errors.As(err, &refusal) {
+		t.Errorf("the end = %v", err)
+	}
+	consultest.Eventually(t, "the end of the connection", func(context.Context) error {
+		if n := h.Open(); n > 0 {
+			return fmt.Errorf("%d are open", n)
+		}
+		return nil
+	})
+	if s := h.Status(); s.State != lease.Ready {
+		t.Errorf("the lease is %+v", s)
+	}
+	if err := h.client(t).End(t.Context(), "", 0, deaf); err != nil { // the operator, of a host that was not rebooted
+		t.Fatal(err)
+	}
+}
+
 // TestHold: a lease that is held ends with its connection, and outlives a restart of the agent.
 func TestHold(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	stop := h.serve(t)
-	held, err := h.client(t).Hold(t.Context(), ask("run"), deaf)
+	held, err := h.client(t).Hold(t.Context(), ask("run"), deaf, notOver(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,7 +357,7 @@ func TestHold(t *testing.T) {
 
 	ctx, interrupt := context.WithCancel(t.Context())
 	h.Refuse(&lease.Refusal{Kind: lease.Budget, Reason: "the budget is used up"})
-	if _, err := h.client(t).Hold(ctx, ask("run"), func(lease.Status) { interrupt() }); !errors.Is(err, context.Canceled) {
+	if _, err := h.client(t).Hold(ctx, ask("run"), func(lease.Status) { interrupt() }, notOver(t)); !errors.Is(err, context.Canceled) {
 		t.Errorf("Hold that was interrupted: %v", err)
 	}
 }

@@ -45,8 +45,9 @@ type Server struct {
 	requests chan struct{}
 	running  sync.WaitGroup // handlers
 
-	mu     sync.Mutex
-	socket *socket // nil: it does not listen
+	mu        sync.Mutex
+	socket    *socket // nil: it does not listen
+	rebooting string  // the ID of the lease for which the host is being rebooted; empty: none
 }
 
 // New returns a server that does not listen yet.
@@ -261,10 +262,12 @@ func (s *Server) reboot(life, client context.Context, a *answer, q *beginRequest
 		s.abandon(life, q.ID, log)
 		return
 	}
+	s.setRebooting(q.ID)
 	a.send(message{Rebooting: true})
 	log.Warn("this host is rebooted", "reason", q.Reason)
 	if err := s.o.Reboot(context.WithoutCancel(client)); err != nil {
 		log.Error("this host is not rebooted", "error", err)
+		s.setRebooting("")
 		a.fail(err)
 		s.abandon(life, q.ID, log)
 		return
@@ -272,10 +275,24 @@ func (s *Server) reboot(life, client context.Context, a *answer, q *beginRequest
 	a.send(message{Done: true})
 }
 
+func (s *Server) setRebooting(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rebooting = id
+}
+
+// isRebooting reports whether the host is being rebooted for the lease of id: the ends of commands, which
+// the shutdown stops, do not end that lease then.
+func (s *Server) isRebooting(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return id != "" && s.rebooting == id
+}
+
 // abandon ends the lease of a client that has left. When the agent stops, the lease stays: the client asks
 // the next agent for it.
 func (s *Server) abandon(life context.Context, id string, log hclog.Logger) {
-	if life.Err() != nil {
+	if life.Err() != nil || s.isRebooting(id) {
 		return
 	}
 	log.Info("the command has ended, and so does the time out of service of this host")
@@ -295,6 +312,11 @@ func (s *Server) end(life context.Context, w http.ResponseWriter, r *http.Reques
 	}
 	asker := peerOf(r.Context())
 	s.o.Log.Info("a command puts this host back in service", "id", q.ID, "uid", asker.uid, "pid", asker.pid)
+	a := newAnswer(w)
+	if s.isRebooting(q.ID) {
+		a.fail(&lease.Refusal{Kind: lease.NotHealthy, Reason: "this host is being rebooted, and its lease ends after that"})
+		return
+	}
 	ctx := r.Context()
 	if q.Timeout != nil {
 		var cancel context.CancelFunc
@@ -305,7 +327,6 @@ func (s *Server) end(life context.Context, w http.ResponseWriter, r *http.Reques
 	go func() { ended <- s.o.Holder.End(ctx, q.ID) }()
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
-	a := newAnswer(w)
 	for {
 		select {
 		case err := <-ended:
