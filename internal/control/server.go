@@ -195,6 +195,7 @@ func (s *Server) begin(life context.Context, w http.ResponseWriter, r *http.Requ
 		return
 	case err != nil:
 		log.Info("this host stays in service", "error", err)
+		s.withdraw(life, &q)
 		a.fail(err)
 		return
 	}
@@ -273,6 +274,15 @@ func (s *Server) reboot(life, client context.Context, a *answer, q *beginRequest
 		return
 	}
 	a.send(message{Done: true})
+}
+
+// withdraw ends a request that was refused, and would be kept for a connection that comes back. That takes no time for
+// one that has no place.
+func (s *Server) withdraw(life context.Context, q *beginRequest) {
+	if now := s.o.Holder.Status(); !q.Connected || now.ID != q.ID || now.State != lease.Asked {
+		return
+	}
+	_ = s.o.Holder.End(life, q.ID) // its errors are about leases with a place, or of another ID
 }
 
 func (s *Server) setRebooting(id string) {

@@ -64,6 +64,7 @@ type Host struct {
 	doc    durable.Doc[record]
 	news   concurrency.Signal
 	status concurrency.Latest[Status]
+	joined concurrency.Latest[bool] // whether a part runs
 
 	mu      sync.Mutex
 	rec     record
@@ -98,6 +99,7 @@ func (h *Host) Begin(ctx context.Context, r Request, told func(Status)) (Status,
 	if err := r.Check(); err != nil {
 		return Status{}, err
 	}
+	h.rejoin(ctx)
 	part := h.running()
 	switch {
 	case part == nil:
@@ -122,6 +124,33 @@ func (h *Host) Begin(ctx context.Context, r Request, told func(Status)) (Status,
 }
 
 const noOrchestrator = "no orchestrator runs in the cluster, so no lease is granted: 'jorc doctor' says which hosts may orchestrate"
+
+// joinWithin is how long a call waits until a restarted agent takes part in its cluster again.
+const joinWithin = time.Minute
+
+// rejoin waits until this host takes part in its cluster, if it has a lease from before its agent began.
+func (h *Host) rejoin(ctx context.Context) {
+	if h.before().Wish == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, joinWithin)
+	defer cancel()
+	_, _ = h.joined.Wait(ctx, func(is bool) bool { return is }) // the caller sees whether it did
+}
+
+// before is the record of an agent before this one, until this one takes part.
+func (h *Host) before() record {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.loaded {
+		return record{}
+	}
+	r, _, err := h.doc.Load()
+	if err != nil {
+		return record{} // load says so
+	}
+	return r
+}
 
 // running returns the part that runs; nil: none does.
 func (h *Host) running() *Part {
@@ -279,6 +308,7 @@ func (r *Refusal) stops() bool {
 
 // End implements Holder.
 func (h *Host) End(ctx context.Context, id string) error {
+	h.rejoin(ctx)
 	h.mu.Lock()
 	wish := h.rec.Wish
 	switch {
@@ -309,8 +339,15 @@ func (h *Host) End(ctx context.Context, id string) error {
 
 // Status implements Holder.
 func (h *Host) Status() Status {
-	s, _ := h.status.Get()
-	return s
+	if s, known := h.status.Get(); known {
+		return s
+	}
+	r := h.before()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f := h.gather()
+	f.rec = r
+	return f.status(time.Now())
 }
 
 // keep writes the record down before anything follows from it. The caller has the mutex.
@@ -363,7 +400,9 @@ func (h *Host) Run(ctx context.Context, p Part) error {
 	h.mu.Lock()
 	h.part, h.facts = &p, facts{}
 	h.mu.Unlock()
+	h.joined.Set(true)
 	defer func() {
+		h.joined.Set(false)
 		h.mu.Lock()
 		h.part = nil
 		h.mu.Unlock()
