@@ -58,6 +58,7 @@ type facts struct {
 	called time.Time // when the last of them ended, or this process began
 	end    bool      // the caller is done
 	taken  bool      // no job runs
+	busy   bool      // a job has run for a moment since the host had its place
 
 	boot    string
 	age     time.Duration // since the acceptance
@@ -215,8 +216,10 @@ func (f *facts) waits(now time.Time) *Refusal {
 		return &Refusal{Kind: NotHealthy, Reason: "this host is not healthy: " + text.Line(strings.Join(f.failing, "; "), MostReason)}
 	case r.Ending:
 		return &Refusal{Kind: NotHealthy, Reason: "the checks of this host have to pass for " + r.MinHealthy.String(), At: f.since.Add(r.MinHealthy)}
-	case r.Grant != "" && !f.taken:
+	case r.Grant != "" && f.busy:
 		return &Refusal{Kind: Waiting, Reason: "a job runs on this host: the lease begins when its task has ended"}
+	case r.Grant != "" && r.Out && r.Drain == 0:
+		return &Refusal{Kind: Waiting, Reason: "the host goes into maintenance"}
 	case r.Grant != "" && r.Out:
 		return &Refusal{Kind: Waiting, Reason: "the host drains for " + r.Drain.String(), At: now.Add(r.Drain - f.drained)}
 	case r.Grant != "":

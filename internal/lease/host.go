@@ -74,10 +74,10 @@ type Host struct {
 	called  time.Time
 	ending  bool // End was called
 	facts   facts
-	grants  uint64 // index of facts.grants
-	control uint64 // index of facts.control
-	release func() // lets jobs run again; nil: they may
-	taking  bool   // Take is being called
+	grants  uint64    // index of facts.grants
+	control uint64    // index of facts.control
+	release func()    // lets jobs run again; nil: they may
+	taking  time.Time // since when Take is being called; zero: it is not
 }
 
 // NewHost returns a Host. It does no I/O.
@@ -372,6 +372,7 @@ func (h *Host) publish() {
 func (h *Host) gather() *facts {
 	f := h.facts
 	f.rec, f.calls, f.called, f.end, f.taken, f.boot = h.rec, h.calls, h.called, h.ending, h.release != nil, h.o.BootID()
+	f.busy = !h.taking.IsZero() && time.Since(h.taking) > aMoment
 	if h.part != nil {
 		f.node, f.roles = h.part.Node, h.part.Roles()
 	}
@@ -524,8 +525,11 @@ func (h *Host) loop(ctx context.Context, g *errgroup.Group) error {
 		if f.taken && (f.rec.Grant == "" || f.rec.Ending) {
 			h.letGo()
 		}
-		if do == nothing || do == take && h.isTaking() {
+		if taking := h.isTaking(); do == nothing || do == take && !taking.IsZero() {
 			retry.Reset()
+			if said := taking.Add(aMoment); do == take && time.Now().Before(said) {
+				again = said
+			}
 			h.rest(ctx, again)
 			continue
 		}
@@ -700,7 +704,7 @@ func (h *Host) accept(ctx context.Context, p *Part, f *facts) error {
 // take has no job run from now on.
 func (h *Host) take(ctx context.Context, p *Part, g *errgroup.Group) {
 	h.mu.Lock()
-	h.taking = true
+	h.taking = time.Now()
 	h.mu.Unlock()
 	g.Go(func() error {
 		release, err := p.Take(ctx)
@@ -709,14 +713,18 @@ func (h *Host) take(ctx context.Context, p *Part, g *errgroup.Group) {
 			_ = concurrency.Sleep(ctx, firstRetry) // ends with ctx
 		}
 		h.mu.Lock()
-		h.taking, h.release = false, release
+		h.taking, h.release = time.Time{}, release
 		h.mu.Unlock()
 		h.news.Notify()
 		return nil
 	})
 }
 
-func (h *Host) isTaking() bool {
+// aMoment is how long a task may take to end before a caller is told that the lease waits for it.
+const aMoment = time.Second
+
+// isTaking returns since when Take is being called; zero: it is not.
+func (h *Host) isTaking() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.taking

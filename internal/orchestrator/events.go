@@ -202,7 +202,7 @@ func (d *difference) node(name string, a, b NodeView) {
 	d.changed(Event{Kind: MemberChanged, Node: name, Text: held}, a.HoldFile, b.HoldFile)
 	leased := Event{Kind: LeaseEnded, Node: name, Text: name + ": its lease is over"}
 	if b.Lease != "" {
-		leased.Kind, leased.Text = LeaseBegan, name+" is out of service by itself: "+b.Lease
+		leased.Kind, leased.Text = LeaseBegan, name+" goes out of service: "+b.Lease
 	}
 	d.changed(leased, a.Lease, b.Lease)
 	if a.Trouble != b.Trouble {
