@@ -510,3 +510,80 @@ func TestLeaseTakeOver(t *testing.T) {
 	second.ready()
 	f.neverMore(1)
 }
+
+// TestLeaseOrdered: an operator orders the lease of another host. It is carried out once, also by the next agent
+// and over a reboot, and ends with the order.
+func TestLeaseOrdered(t *testing.T) {
+	t.Parallel()
+	f := newGrantFleet(t, 2)
+	f.orchestrated()
+	c := cluster.New(f.client, "jorc", "default")
+	h, other := f.hosts["h0"], f.hosts["h1"]
+	place := func(node, id string) error {
+		return lease.Place(t.Context(), c, node, lease.NewOrder(lease.Request{ID: id, Reason: "a disk"}, "ann"))
+	}
+	drop := func(node string) {
+		t.Helper()
+		if was, err := lease.Withdraw(t.Context(), c, node, ""); err != nil || !was {
+			t.Errorf("%v, %v", was, err)
+		}
+	}
+	await := func(node, id string) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := lease.AwaitOrder(ctx, c, node, id, func(string) {}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := place("h0", "o1"); err != nil {
+		t.Fatal(err)
+	}
+	await("h0", "o1")
+	if err := place("h0", "o1"); err != nil { // repeated
+		t.Error(err)
+	}
+	var refusal *lease.Refusal
+	if err := place("h0", "o2"); !errors.As(err, &refusal) || refusal.Kind != lease.HeldByOther || !strings.Contains(refusal.Reason, "ann") {
+		t.Errorf("a second order: %v", err)
+	}
+	h.again()
+	await("h0", "o1")
+	waiting := other.asks(lease.Request{ID: "b"})
+	other.waits(lease.Budget)
+	drop("h0")
+	waiting.ready()
+	ctx, cancel := context.WithCancel(t.Context())
+	reasons := make(chan string, 10)
+	awaited := make(chan error, 1)
+	if err := place("h0", "o3"); err != nil {
+		t.Fatal(err)
+	}
+	go func() { awaited <- lease.AwaitOrder(ctx, c, "h0", "o3", func(why string) { reasons <- why }) }()
+	for why := range reasons {
+		if strings.Contains(why, "h1") {
+			break
+		}
+	}
+	cancel()
+	if err := <-awaited; !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	other.endLease("b")
+	await("h0", "o3")
+	h.reboot() // its lease ends, and the order is carried out no more
+	f.free()
+	h.again()
+	f.eventually("the host to be up", func() error { return f.at("v1") })
+	if s := h.simulated.Lease().Status(); s.State != lease.None {
+		t.Errorf("the order is carried out again: %+v", s)
+	}
+	drop("h0")
+	if err := place("h0", "o4"); err != nil {
+		t.Fatal(err)
+	}
+	await("h0", "o4")
+	drop("h0")
+	f.free()
+	f.neverMore(1)
+}

@@ -59,6 +59,7 @@ const (
 	EndHold   = "/hold"
 	EndGrant  = "/grant"
 	EndGrants = "/grants"
+	EndOrder  = "/maintenance"
 	EndQueue  = "/queue"
 )
 
@@ -76,6 +77,9 @@ func GrantKey(node string) string { return PrefixHosts + node + EndGrant }
 
 // GrantsKey returns the key of what is granted to node in changes, see package change.
 func GrantsKey(node string) string { return PrefixHosts + node + EndGrants }
+
+// OrderKey returns the key of the lease that an operator asks for node.
+func OrderKey(node string) string { return PrefixHosts + node + EndOrder }
 
 // QueueKey returns the key of node's queue of runs.
 func QueueKey(node string) string { return PrefixHosts + node + EndQueue }
@@ -240,6 +244,7 @@ var Keys = []Key{
 	{PrefixHosts + "<node>" + EndHold, "the hold of that node, or its exception from a wider one", "JSON", nil, "that agent; the orchestrator; commands", ""},
 	{PrefixHosts + "<node>" + EndGrant, "the permission to begin with one version", "JSON", []Kind{KindOrchestrator}, "that agent; the orchestrator; commands", ""},
 	{PrefixHosts + "<node>" + EndGrants, "the permission to be out of service for a lease, or what it waits for", "JSON", []Kind{KindOrchestrator}, "that agent; the orchestrator; commands", ""},
+	{PrefixHosts + "<node>" + EndOrder, "that an operator asks for a lease of that node", "JSON", nil, "that agent; commands", ""},
 	{PrefixHosts + "<node>" + EndQueue, "the jobs of runs for that node, and their results", "JSON", []Kind{KindOrchestrator, KindAgent}, "that agent; the orchestrator; commands", PurposeRuns},
 	{PrefixHosts + "<node>/turn-<stage>", "the permission to take new content of one stage", "JSON", []Kind{KindOrchestrator}, "that agent; commands", ""},
 	{PrefixReports + "<node>", "what that node reports: version, states, previous version", "JSON", []Kind{KindAgent}, "the orchestrator; commands", PurposeReport},

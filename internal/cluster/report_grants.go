@@ -15,8 +15,10 @@ type Wish struct {
 	Since  time.Time `json:"since"`
 	// Until is when the time of the lease is over; zero: it has no place yet.
 	Until time.Time `json:"until,omitzero"`
-	// Step is how far the host is: placed, draining, ready, ending.
-	Step string `json:"step,omitempty"`
+	// Order is the ID of the operator's order for which the host asks; empty: it asks by itself. Ready: the host
+	// is out of service and drained, which is told of orders only.
+	Order string `json:"order,omitempty"`
+	Ready bool   `json:"ready,omitempty"`
 	// Trouble: its time is over, and the host is not healthy.
 	Trouble string `json:"trouble,omitempty"`
 }
@@ -26,7 +28,7 @@ const maxWish = 200
 
 // bounded is w as one may show it, whatever the host wrote.
 func (w Wish) bounded() Wish {
-	w.ID, w.Reason, w.Step, w.Trouble = printableLine(w.ID, maxBoundedName), printableLine(w.Reason, maxWish), printableLine(w.Step, maxBoundedName), printableLine(w.Trouble, maxWish)
+	w.ID, w.Reason, w.Order, w.Trouble = printableLine(w.ID, maxBoundedName), printableLine(w.Reason, maxWish), printableLine(w.Order, maxBoundedName), printableLine(w.Trouble, maxWish)
 	return w
 }
 

@@ -168,7 +168,8 @@ func (h *Host) call(ctx context.Context, r Request, told func(Status)) (wish str
 		case h.rec.Wish == "":
 			err := h.keep(record{
 				Wish: rand.Text(), ID: r.ID, Reason: text.Line(r.Reason, MostReason), For: orDefault(r.For, DefaultFor), Drain: r.Drain,
-				MinHealthy: orDefault(r.MinHealthy, h.o.Least), Keep: r.Keep, Connected: r.Connected, Since: time.Now().UTC().Truncate(time.Second),
+				MinHealthy: orDefault(r.MinHealthy, h.o.Least), Keep: r.Keep, Connected: r.Connected, Ordered: r.ordered, Since: time.Now().UTC().Truncate(time.Second),
+				Obeyed: h.rec.Obeyed,
 			})
 			if err != nil {
 				h.mu.Unlock()
@@ -442,6 +443,7 @@ func (h *Host) Run(ctx context.Context, p Part) error {
 		return p.Holds(ctx, func(held string) { h.change(func(f *facts) { f.held = held }) })
 	})
 	g.Go(func() error { return h.watchOrchestrator(ctx, store) })
+	g.Go(func() error { return h.obeyOrders(ctx, store, p.Node) })
 	g.Go(func() error { return h.loop(ctx, g) })
 	if err := g.Wait(); ctx.Err() == nil {
 		return err
@@ -581,7 +583,7 @@ func (h *Host) perform(ctx context.Context, f *facts, do step, g *errgroup.Group
 		r.Try++
 		return h.record(f, r)
 	case withdraw:
-		return h.record(f, record{})
+		return h.record(f, r.ended())
 	case decline:
 		r.Declined, r.Why = f.grant().ID, "a freeze has begun by this host's clock"
 		return h.record(f, r)
@@ -617,7 +619,7 @@ func (h *Host) perform(ctx context.Context, f *facts, do step, g *errgroup.Group
 			return err
 		}
 		h.o.Log.Info("the lease of this host is over", "id", r.ID)
-		return h.record(f, record{})
+		return h.record(f, r.ended())
 	}
 	return nil
 }

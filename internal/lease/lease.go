@@ -41,6 +41,7 @@ type Request struct {
 	// Connected: Begin does not return once the lease is Ready, but with the end of its context, and the
 	// lease ends when no call of its ID has been open for Keep, also after it was Ready.
 	Connected bool
+	ordered   bool // by an operator, on another host
 	// Once: Begin waits for no place. It returns as soon as it is known whether there is one.
 	Once bool
 	// Job is the job that the caller is a task of; empty: it is none. A job that takes its host out of

@@ -18,6 +18,7 @@ type record struct {
 	MinHealthy time.Duration `json:"min_healthy,omitempty"`
 	Keep       time.Duration `json:"keep,omitempty"`
 	Connected  bool          `json:"connected,omitempty"`
+	Ordered    bool          `json:"ordered,omitempty"` // by an operator, on another host
 	Since      time.Time     `json:"since,omitzero"`
 
 	// Try is another number after each offer of which it is not known whether it was accepted: that makes the
@@ -37,9 +38,19 @@ type record struct {
 	Ending  bool              `json:"ending,omitempty"`
 	Lost    bool              `json:"lost,omitempty"` // what the host knew of it was lost
 	Trouble string            `json:"trouble,omitempty"`
+
+	Obeyed string `json:"obeyed,omitempty"` // the last order of which the lease is over
 }
 
 const recordFormat = 1
+
+// ended is the record once the lease is over.
+func (r record) ended() record {
+	if r.Ordered {
+		return record{Obeyed: r.ID}
+	}
+	return record{Obeyed: r.Obeyed}
+}
 
 // over is when the time of the lease is over; zero: it has no place yet.
 func (r record) over() time.Time {
@@ -56,6 +67,9 @@ func (r record) in(d cluster.Report, node string) cluster.Report {
 		return d.Wishing(nil).WithAnswer(a)
 	}
 	w := cluster.Wish{ID: r.Wish, Try: r.Try, Reason: r.Reason, Since: r.Since, Until: r.over(), Trouble: r.Trouble}
+	if r.Ordered {
+		w.Order, w.Ready = r.ID, r.Ready && !r.Ending
+	}
 	a.Declined, a.Reason = r.Declined, r.Why
 	if r.Grant != "" {
 		a.ID, a.Tag, a.State, a.Since = r.Grant, r.Wish, cluster.GrantAccepted, r.Accepted

@@ -22,6 +22,7 @@ type Shown struct {
 	Until   time.Time `json:"until,omitzero"` // when its time is over
 	Waits   string    `json:"waits"`          // why it has no place, or does not end
 	Code    pace.Code `json:"code"`           // of Waits; empty: none is known
+	Ordered bool      `json:"ordered"`        // by an operator, with 'jorc maintenance begin --node'
 	Trouble bool      `json:"trouble"`        // its time is over, and the host is not healthy
 }
 
@@ -79,7 +80,7 @@ func shown(ctx context.Context, c *cluster.Cluster, node string, r cluster.Repor
 		return s, false, err
 	}
 	g := e.Value.Of(id)
-	s = Shown{Node: node, State: ShownWaiting, Reason: wish.Reason, Since: wish.Since, Until: wish.Until, Waits: wish.Trouble, Trouble: wish.Trouble != ""}
+	s = Shown{Node: node, State: ShownWaiting, Reason: wish.Reason, Since: wish.Since, Until: wish.Until, Waits: wish.Trouble, Ordered: wish.Order != "", Trouble: wish.Trouble != ""}
 	part := change.PartOf(id, g, answer, "")
 	switch {
 	case part.GivenUp():
