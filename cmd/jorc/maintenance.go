@@ -35,7 +35,7 @@ func maintenanceCommand(env *environment) *cli.Command {
 		Subcommands: []*cli.Command{{
 			Name: "begin", Usage: "wait for a place, and take this host out of service",
 			Description: "Exits 0 when the host is in maintenance, and has been for --drain. 'jorc maintenance end' ends it. " + codes,
-			Flags:       askingFlags(idFlag()), Action: action(env.beginMaintenance),
+			Flags:       askingFlags(idFlag(), nodeFlag()), Action: env.onNode(action(env.beginMaintenance), env.beginOn),
 		}, {
 			Name: "end", Usage: "put this host back in service",
 			Description: "Exits 0 when the host is back in service and its checks have passed for the time that was asked for at its begin, or when it was not out of service; " +
@@ -43,8 +43,9 @@ func maintenanceCommand(env *environment) *cli.Command {
 			Flags: []cli.Flag{
 				&cli.StringFlag{Name: "id", DefaultText: "any", Usage: "end only the lease of `ID`"},
 				&cli.DurationFlag{Name: "timeout", DefaultText: "none", Usage: "wait for the health of this host at most `D`"},
+				nodeFlag(),
 			},
-			Action: action(env.endMaintenance),
+			Action: env.onNode(action(env.endMaintenance), env.endOn),
 		}, {
 			Name: "run", Usage: "run a command while this host is out of service", ArgsUsage: "-- COMMAND ARG…",
 			Description: "Begins, runs COMMAND, and ends, however this program ends. Waits up to 5 minutes for the host's health after COMMAND. Exits with COMMAND's code, or 128 plus the number of the signal that ended it; " +
@@ -58,7 +59,8 @@ func maintenanceCommand(env *environment) *cli.Command {
 		}, {
 			Name: "show", Usage: "show whether this host is out of service by 'jorc maintenance' or FleetLock",
 			Description: "Exits 1 when the lease needs an operator: its time is over, and the host is not healthy.",
-			Action:      action(env.showMaintenance),
+			Flags:       []cli.Flag{nodeFlag()},
+			Action:      env.onNode(action(env.showMaintenance), env.showOn),
 		}},
 	}
 }

@@ -300,6 +300,7 @@ func TestMaintenanceRunKilled(t *testing.T) {
 	file := filepath.Join(m.state, "pid")
 	cmd := exec.CommandContext(t.Context(), builtOnce(t), "maintenance", "run", "--reason", "patch", "--", "sh", "-c", "echo $$ >"+file+".new; mv "+file+".new "+file+"; exec sleep 1000")
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "JORC_STATE_DIR=" + m.state, consultest.NoConfig}
+	cmd.Stderr = t.Output()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -122,12 +122,15 @@ func (e *environment) endOn(c *cli.Context, cl *target, node string) error {
 }
 
 func (e *environment) showOn(c *cli.Context, cl *target, node string) error {
-	_, has, err := lease.ShowOne(c.Context, cl.Cluster, node)
+	now, has, err := lease.ShowOne(c.Context, cl.Cluster, node)
 	if err != nil {
 		return err
 	}
 	if !has {
 		return e.print(c, rowsOf("host,state", []string{node, "none"}), lease.Shown{Node: node, State: "none"})
 	}
-	return e.showLease(c, cl, node)
+	if err := e.showLease(c, cl, node); err != nil || !now.Trouble {
+		return err
+	}
+	return errNo
 }

@@ -205,7 +205,7 @@ func TestWaits(t *testing.T) {
 		{"a freeze", asking().with(func(f *facts) {
 			f.control.Freezes = pace.Freezes{{ID: "f", From: start.Add(-time.Hour), To: start.Add(time.Hour), Reason: "a party"}}
 		}), Freeze, true},
-{"no orchestrator at the moment", asking().with(func(f *facts) { f.alone = start.Add(-59 * time.Second) }), Waiting, false},
+		{"no orchestrator at the moment", asking().with(func(f *facts) { f.alone = start.Add(-59 * time.Second) }), Waiting, false},
 		{"no orchestrator", asking().with(func(f *facts) { f.alone = start.Add(-time.Minute) }), NoOrchestrator, true},
 		{"a job runs", placed().with(func(f *facts) { f.busy = true }), Waiting, false},
 		{"an end that waits for health", placed().with(func(f *facts) { f.rec.Ending, f.lifted, f.failing = true, true, []string{"disk"} }), NotHealthy, false},

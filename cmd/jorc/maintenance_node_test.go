@@ -1,0 +1,60 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/lease"
+)
+
+// TestMaintenanceOnNode: an operator orders the lease of another host. What the host makes of the order is
+// tested with agents (TestLeaseOrdered).
+func TestMaintenanceOnNode(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, "web-1")
+	cl := cluster.New(f.server.Client(), "jorc", "prod")
+	want := func(code int, part string, args ...string) {
+		t.Helper()
+		if got := jorc(t, f.env, append([]string{"maintenance"}, args...)...); got.code != code || !strings.Contains(got.stdout+got.stderr, part) {
+			t.Errorf("maintenance %v: got %+v, want code %d and %q", args, got, code, part)
+		}
+	}
+	want(0, "web-1\tnone", "show", "--node", "web-1", "-o", "plain")
+	want(0, "", "end", "--node", "web-1")
+	want(1, "web-9", "begin", "--node", "web-9")
+	want(exitUsage, "--for is -1s", "begin", "--node", "web-1", "--for=-1s")
+	want(exitStopped, "no orchestrator runs", "begin", "--node", "web-1")
+	if _, err := cl.Pause(t.Context(), cluster.Hold{Reason: "a test"}); err != nil {
+		t.Fatal(err)
+	}
+	want(exitStopped, "the cluster is paused", "begin", "--node", "web-1")
+
+	order := lease.NewOrder(lease.Request{ID: "bob X", Reason: "a disk"}, "bob")
+	if err := lease.Place(t.Context(), cl, "web-1", order); err != nil {
+		t.Fatal(err)
+	}
+	since := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
+	report := func(w *cluster.Wish, a cluster.Answer) {
+		t.Helper()
+		if _, err := cl.ReportWriter("web-1").Change(t.Context(), func(r cluster.Report) (cluster.Report, error) {
+			return r.Wishing(w).WithAnswer(a), nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	accepted := cluster.Answer{Change: "lease.web-1", ID: "g1", Tag: "w", State: cluster.GrantAccepted, Since: since}
+	report(&cluster.Wish{ID: "w", Reason: "a disk", Since: since, Order: "bob X", Ready: true}, accepted)
+	want(0, "web-1\tgranted\ta disk\t", "show", "--node", "web-1", "-o", "plain")
+	want(exitTimeout, "is not over yet", "end", "--node", "web-1", "--timeout", "1ms")
+	if was, err := lease.Withdraw(t.Context(), cl, "web-1", ""); was || err != nil {
+		t.Errorf("the order is still there: %v, %v", was, err)
+	}
+	report(&cluster.Wish{ID: "w", Reason: "a kernel", Since: since}, accepted)
+	want(exitStopped, "was begun there: a kernel", "end", "--node", "web-1")
+	report(&cluster.Wish{ID: "w", Since: since, Trouble: "a check fails"}, accepted)
+	want(1, "a check fails", "show", "--node", "web-1", "-o", "plain")
+	report(nil, cluster.Answer{Change: "lease.web-1"})
+	want(0, "", "end", "--node", "web-1")
+}
