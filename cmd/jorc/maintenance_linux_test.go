@@ -249,7 +249,7 @@ jorc begin && jorc run -- sh -c 'echo within' && jorc end && jorc reboot && jorc
 	}
 }
 
-// TestMaintenanceRunEnded: COMMAND goes on when an operator ends its time out of service, and stderr says so.
+// TestMaintenanceRunEnded: COMMAND continues when an operator ends its time out of service, and stderr says so.
 func TestMaintenanceRunEnded(t *testing.T) {
 	t.Parallel()
 	m := maintain(t)
@@ -347,7 +347,7 @@ func TestMaintenanceReboot(t *testing.T) {
 	m.want(lease.None)
 }
 
-// TestMaintenanceElsewhere: hosts without an agent, and computers that are none.
+// TestMaintenanceElsewhere: hosts without an agent, and computers on which no agent runs.
 func TestMaintenanceElsewhere(t *testing.T) {
 	t.Parallel()
 	for _, line := range []string{"begin", "end", "run -- true", "reboot", "show"} {

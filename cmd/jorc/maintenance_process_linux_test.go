@@ -189,7 +189,7 @@ func TestFleetLockProcess(t *testing.T) {
 	if got := host.run("maintenance", "end", "--id", "jorc maintenance"); got.code != exitStopped {
 		t.Errorf("end of another lease: %+v", got)
 	}
-	// The host is back in service at once, but the answer is no until its checks have passed for 30 s.
+	// The host is back in service at once, but the answer is "no" until its checks have passed for 30 s.
 	ctx, cancel := context.WithCancel(t.Context())
 	answered := make(chan error, 1)
 	go func() {

@@ -20,7 +20,7 @@ import (
 	"github.com/jorc/jorc/internal/pace"
 )
 
-// asking is a call of lease.Holder.Begin that goes on.
+// asking is a call of lease.Holder.Begin that has not returned.
 type asking struct {
 	t      *testing.T
 	cancel context.CancelFunc
@@ -265,7 +265,7 @@ func expired(do func(context.Context) error) error {
 	return do(ctx)
 }
 
-// TestLeaseEndsWithItsCall: a lease that nobody waits for any more is not granted, or goes back; one that is
+// TestLeaseEndsWithItsCall: a lease whose caller has left is not granted, or ends; one that is
 // connected ends with its call also when it is ready.
 func TestLeaseEndsWithItsCall(t *testing.T) {
 	t.Parallel()
@@ -345,7 +345,7 @@ func TestLeaseHalts(t *testing.T) {
 }
 
 // TestLeaseWithinABudget: a rollout and leases never take out more hosts than the budget allows, and a host with
-// a lease is no host of the rollout meanwhile.
+// a lease takes no part in the rollout meanwhile.
 func TestLeaseWithinABudget(t *testing.T) {
 	t.Parallel()
 	f := newGrantFleet(t, 6)
@@ -422,7 +422,7 @@ func TestLeaseRestored(t *testing.T) {
 }
 
 // TestLeaseDelayed: an acceptance whose answer is lost is the acceptance; one that Consul carries out
-// only after the host gave up on it is none.
+// only after the host gave up on it changes nothing.
 func TestLeaseDelayed(t *testing.T) {
 	t.Parallel()
 	for _, carried := range []bool{true, false} {

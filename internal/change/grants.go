@@ -62,7 +62,7 @@ func (g Grants) bounded() error {
 	return nil
 }
 
-// Of returns the grant of a change; the zero Grant: there is none.
+// Of returns the grant of a change; the zero Grant if nothing was granted.
 func (g Grants) Of(change string) Grant {
 	for _, one := range g.All {
 		if one.Change == change {

@@ -16,7 +16,7 @@ type Wish struct {
 	// Until is when the time of the lease is over; zero: it has no place yet.
 	Until time.Time `json:"until,omitzero"`
 	// Order is the ID of the operator's order for which the host asks; empty: it asks by itself. Ready: the host
-	// is out of service and drained, which is told of orders only.
+	// is out of service and drained; set for orders only.
 	Order string `json:"order,omitempty"`
 	Ready bool   `json:"ready,omitempty"`
 	// Trouble: its time is over, and the host is not healthy.

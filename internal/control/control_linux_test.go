@@ -274,7 +274,7 @@ func notOver(t *testing.T) func(*lease.Refusal) {
 	return func(r *lease.Refusal) { t.Errorf("the lease was over before: %v", r) }
 }
 
-// TestHoldEnded: who holds a lease hears of it when somebody else ends it.
+// TestHoldEnded: the client that holds a lease hears of it when another client ends it.
 func TestHoldEnded(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)

@@ -20,7 +20,7 @@ const (
 	report   step = "report"   // the report does not say what the record does
 	adopt    step = "adopt"    // the acceptance was carried out
 	forget   step = "forget"   // the acceptance was not, and no longer can be
-	withdraw step = "withdraw" // nobody waits for a place any more
+	withdraw step = "withdraw" // the caller has left
 	accept   step = "accept"
 	decline  step = "decline"
 	take     step = "take" // have no job run meanwhile
@@ -32,11 +32,11 @@ const (
 	finish   step = "finish"
 )
 
-// afterReset is for how long nothing is accepted once Consul's KV went backwards: the orchestrator plans anew
+// afterReset is for how long nothing is accepted once Consul's KV went backwards: the orchestrator plans again
 // meanwhile.
 const afterReset = time.Minute
 
-// takeOver is how long a host that waits for a place waits for another orchestrator when there is none any more: longer than a
+// takeOver is how long a host that waits for a place waits for another orchestrator when the last one has ended: longer than a
 // candidate takes to notice that.
 const takeOver = time.Minute
 

@@ -183,7 +183,7 @@ func TestDecideSafely(t *testing.T) {
 	}
 }
 
-// TestWaits: what a caller is told, and whether waiting helps.
+// TestWaits: what a caller hears, and whether waiting helps.
 func TestWaits(t *testing.T) {
 	t.Parallel()
 	waits := func(code pace.Code) change.Grant {

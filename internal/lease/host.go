@@ -159,7 +159,7 @@ func (h *Host) running() *Part {
 	return h.part
 }
 
-// call notes an open call for the lease of r, which it begins if there is none, and returns which lease that is. It waits
+// call notes an open call for the lease of r, which it begins if the host has no lease, and returns which lease that is. It waits
 // while another caller has this host's lease.
 func (h *Host) call(ctx context.Context, r Request, told func(Status)) (wish string, err error) {
 	for {
@@ -722,7 +722,7 @@ func (h *Host) take(ctx context.Context, p *Part, g *errgroup.Group) {
 	})
 }
 
-// aMoment is how long a task may take to end before a caller is told that the lease waits for it.
+// aMoment is how long a task may take to end before a caller hears that the lease waits for it.
 const aMoment = time.Second
 
 // isTaking returns since when Take is being called; zero: it is not.

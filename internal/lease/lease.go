@@ -44,7 +44,7 @@ type Request struct {
 	ordered   bool // by an operator, on another host
 	// Once: Begin waits for no place. It returns as soon as it is known whether there is one.
 	Once bool
-	// Job is the job that the caller is a task of; empty: it is none. A job that takes its host out of
+	// Job is the job that the caller is a task of; empty: of no job. A job that takes its host out of
 	// service has no need of a lease.
 	Job string
 }

@@ -170,7 +170,7 @@ func AwaitOrder(ctx context.Context, c *cluster.Cluster, node, id string, told f
 		return nil
 	})
 	if err := g.Wait(); ctx.Err() == nil && result != nil && errors.Is(result, context.Canceled) {
-		return err // a watch could not go on
+		return err // a watch failed
 	}
 	return cmp.Or(ctx.Err(), result)
 }

@@ -10,7 +10,7 @@ import (
 // record is what this host knows of its lease, in the file lease.json. It is written before
 // anything follows from it; the host's report follows from it.
 type record struct {
-	Wish       string        `json:"wish,omitempty"` // names this lease; empty: there is none
+	Wish       string        `json:"wish,omitempty"` // names this lease; empty: the host has no lease
 	ID         string        `json:"id,omitempty"`   // of the caller
 	Reason     string        `json:"reason,omitempty"`
 	For        time.Duration `json:"for,omitempty"`

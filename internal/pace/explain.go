@@ -158,7 +158,7 @@ func Explain(s Situation, change, node string, now time.Time) Reason {
 // Explained is what was decided of a change of one host.
 type Explained struct {
 	Planned
-	// Why the host is not offered a grant; none: it is, or it is no host of the change.
+	// Why the host is not offered a grant; none: it is, or the change does not reach it.
 	Why Reason
 }
 
