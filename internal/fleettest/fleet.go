@@ -57,6 +57,8 @@ type HostSpec struct {
 	Name         string
 	Orchestrator bool
 	Interval     string // of the cycles of its orchestrator; empty: 2s
+	// Boots: its agent sees another boot id after each Boot, as after a reboot. The kernel's clock continues.
+	Boots bool
 	// Config is HCL for the agent, beside what every agent has. $DIR, $IP, $NAME,
 	// $TEMPLATES (the shipped ones) and $SELF, the test's own binary, are replaced.
 	Config string

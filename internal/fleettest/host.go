@@ -63,7 +63,12 @@ func (h *Host) bootJorc() error {
 	if err := os.WriteFile(h.Path("jorc.hcl"), []byte(h.fill(conf)), 0o600); err != nil {
 		return err
 	}
-	_, err := h.process("jorc", false, nil, h.fleet.jorc, "agent", "--config", h.Path("jorc.hcl"))
+	args := []string{h.fleet.jorc, "agent", "--config", h.Path("jorc.hcl")}
+	if h.spec.Boots {
+		const boot = `cat /proc/sys/kernel/random/uuid >"$1" && mount --bind "$1" /proc/sys/kernel/random/boot_id && shift && exec "$@"`
+		args = append([]string{"unshare", "--mount", "/bin/sh", "-c", boot, "sh", h.Path("boot_id")}, args...)
+	}
+	_, err := h.process("jorc", false, nil, args...)
 	return err
 }
 
