@@ -18,6 +18,7 @@ import (
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/converge"
+	"github.com/jorc/jorc/internal/lease"
 	"github.com/jorc/jorc/internal/metrics"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/replace"
@@ -70,6 +71,7 @@ func (a *Agent) Status() web.Status {
 	for _, v := range workflow.Schedules(conf.StateDir, node, conf.Triggers) {
 		s.Schedules = append(s.Schedules, scheduleView(v))
 	}
+	s.Lease = leaseView(a.leases.Status())
 	if part != nil {
 		now := time.Now()
 		s.Rival = part.nameConflict()
@@ -97,6 +99,17 @@ func grantView(a cluster.GrantAnswer) *web.Grant {
 		return nil
 	}
 	return &web.Grant{Version: a.Version, State: a.State, Since: a.Since, Reason: a.Reason}
+}
+
+func leaseView(l lease.Status) *web.Lease {
+	if l.State == lease.None {
+		return nil
+	}
+	v := &web.Lease{ID: l.ID, State: string(l.State), Reason: l.Reason, Since: l.Since, Until: l.Until, Trouble: l.Trouble}
+	if l.Waits != nil {
+		v.Waits = l.Waits.Reason
+	}
+	return v
 }
 
 // turnViews are the stages in which something runs, waits or failed, in order.

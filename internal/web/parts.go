@@ -62,6 +62,9 @@ func Parts(s Status) []Part {
 	if g := s.Grant; g != nil {
 		parts = append(parts, Part{"grant", g.Version, g.State, g.Since, []string{g.Reason}, false})
 	}
+	if l := s.Lease; l != nil {
+		parts = append(parts, Part{"lease", l.ID, l.State, l.Since, []string{l.Trouble, l.Reason, l.Waits}, l.Trouble != ""})
+	}
 	for i := range s.Turns {
 		parts = append(parts, turnPart(&s.Turns[i]))
 	}

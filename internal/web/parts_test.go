@@ -84,6 +84,10 @@ func TestParts(t *testing.T) {
 		},
 		{func(s *Status) { s.Grant = &Grant{Version: "v2", State: "accepted", Since: at(10, 0)} }, "grant|v2|accepted|2025-03-01T09:00:00Z|-", false},
 		{func(s *Status) {
+			s.Lease = &Lease{ID: "jorc maintenance", State: "asked", Since: at(10, 0), Reason: "a disk", Waits: "the budget"}
+		}, "lease|jorc maintenance|asked|2025-03-01T09:00:00Z|a disk; the budget", false},
+		{func(s *Status) { s.Lease = &Lease{ID: "zincati", State: "ready", Trouble: "a check fails"} }, "lease|zincati|ready|-|a check fails", true},
+		{func(s *Status) {
 			s.Turns = []Turn{{Stage: "edge", State: "waiting", Changed: []string{"key a", "key b"}}}
 		}, "turn|edge|waiting|-|changed: key a, key b", false},
 		{func(s *Status) { s.Turns = []Turn{{Stage: "edge", State: "waiting", Unorchestrated: true}} }, "turn|edge|waiting|-|no orchestrator runs: no host is offered a turn", true},

@@ -35,6 +35,8 @@ type Status struct {
 	HeldUntil time.Time `json:"held_until,omitzero"`
 	// Grant is the permission for a version that the host has accepted and that is open.
 	Grant *Grant `json:"grant,omitempty"`
+	// Lease is what the host asked for by itself: to be out of service, with 'jorc maintenance' or FleetLock.
+	Lease *Lease `json:"lease,omitempty"`
 	// Turns are the stages in which this host waits for a turn, is at work on one, or failed.
 	Turns []Turn `json:"turns,omitempty"`
 	// Rival reports that another agent uses this node's name; empty: none was noticed.
@@ -76,6 +78,17 @@ type Grant struct {
 	State   string    `json:"state"` // accepted, failed (the host tries again by itself), stranded (another version is desired)
 	Since   time.Time `json:"since,omitzero"`
 	Reason  string    `json:"reason,omitempty"`
+}
+
+// Lease is the lease of a host.
+type Lease struct {
+	ID      string    `json:"id"`    // of the caller
+	State   string    `json:"state"` // asked, placed, draining, ready, ending
+	Reason  string    `json:"reason,omitempty"`
+	Since   time.Time `json:"since,omitzero"`
+	Until   time.Time `json:"until,omitzero"`    // when its time is over
+	Waits   string    `json:"waits,omitempty"`   // why it is not further
+	Trouble string    `json:"trouble,omitempty"` // its time is over, and the host is not healthy
 }
 
 // Turn is how far a host is with new content of a stage.
