@@ -163,7 +163,7 @@ check: lint vuln test ## lint, look for known vulnerabilities, and run all tests
 # all files: the one whose binary is larger. Its size is checked, too; with the same flags
 # the build only links what vet has compiled.
 PLATFORMS  = darwin/amd64 windows/amd64 freebsd/amd64
-MOST_BYTES = 35651584
+MOST_BYTES = 40000000
 
 NOTICE_TOOL = cd tools/licenses && $(GO) run . -tags '$(TAGS)'
 
