@@ -89,7 +89,7 @@ func TestHelpEverywhere(t *testing.T) {
 // for their commands.
 var ownMeaning = map[string]string{
 	"update report": "version", "update_own_info": "version", "health": "verbose", "local_health": "verbose", "check_single_version": "verbose",
-	"cluster run": "node",
+	"cluster run": "node", "maintenance begin": "node", "maintenance end": "node", "maintenance show": "node",
 }
 
 // TestTree: every command says what it is, and no flag hides a global one,
