@@ -1,0 +1,57 @@
+//go:build packages
+
+package packages_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestMaintenance reboots a booted Debian by `jorc maintenance reboot`, and once more as Zincati does, by FleetLock: each time
+// the host is in maintenance before, and its lease ends after.
+func TestMaintenance(t *testing.T) {
+	m := newMachine(t)
+	m.run("useradd", "--system", "zincati")
+	m.recipe("restart.hcl", "\nfleetlock { users = [\"zincati\"] }\n")
+	before := m.bootID()
+	m.run("jorc", "maintenance", "reboot", "--reason", "kernel", "--drain", "2s")
+	m = m.rebooted()
+	out := m.eventually("the lease after the reboot", contains("rebooted\tyes"), "jorc", "maintenance", "show", "-o", "plain")
+	if !strings.Contains(out, "reason\tkernel") {
+		t.Errorf("the lease is %s", out)
+	}
+	m.eventually("the end of the lease", contains("state\tnone"), "jorc", "maintenance", "show", "-o", "plain")
+	m.backInService(before)
+
+	before = m.bootID()
+	if answer := m.fleetLock("nobody", "pre-reboot"); !strings.Contains(answer, " 403 ") {
+		t.Errorf("pre-reboot of another user: %s", answer)
+	}
+	if answer := m.fleetLock("zincati", "pre-reboot"); !strings.Contains(answer, " 200 ") {
+		t.Fatalf("pre-reboot: %s", answer)
+	}
+	if out := m.run("consul", "maint"); !strings.Contains(out, "FleetLock, group default") {
+		t.Errorf("maintenance before the reboot: %q", out)
+	}
+	m.run("systemctl", "reboot")
+	m = m.rebooted()
+	m.eventually("the lease after the reboot", contains("id\tc988d2509fdf5cdcbed39037c56406fb"), "jorc", "maintenance", "show", "-o", "plain")
+	for answer := ""; !strings.Contains(answer, " 200 "); { // as Zincati, which asks again
+		if answer = m.fleetLock("zincati", "steady-state"); strings.Contains(answer, " 4") {
+			t.Fatalf("steady-state: %s", answer)
+		}
+	}
+	m.backInService(before)
+	if out := m.run("jorc", "maintenance", "show", "-o", "plain"); !strings.Contains(out, "state\tnone") {
+		t.Errorf("after steady-state the lease is %s", out)
+	}
+}
+
+// fleetLock asks the agent as a user of the machine, and returns the answer.
+func (m *machine) fleetLock(user, path string) string {
+	m.t.Helper()
+	body := `{"client_params":{"id":"c988d2509fdf5cdcbed39037c56406fb","group":"default"}}`
+	request := fmt.Sprintf("POST /fleetlock/v1/%s HTTP/1.0\r\nfleet-lock-protocol: true\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body)
+	return m.run("runuser", "-u", user, "--", "bash", "-c", `exec 3<>/dev/tcp/127.0.0.1/8520 && printf %s "$1" >&3 && cat <&3`, "bash", request)
+}
