@@ -205,7 +205,7 @@ func (f grantFacts) minHealthy(version string) time.Duration {
 	return 0
 }
 
-// readGrant reads the record; one that is damaged is errDamaged: what others know
+// readGrant reads the record; one that is damaged is durable.ErrDamaged: what others know
 // of the grant is in the report.
 func readGrant(path string) (r grantRecord, err error) {
 	found, err := readState(path, &r, func() error {

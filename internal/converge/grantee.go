@@ -15,6 +15,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/durable"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
@@ -173,7 +174,7 @@ func (g *Grantee) Run(ctx context.Context, events AdmissionEvents) error {
 
 func (g *Grantee) load(context.Context) (err error) {
 	g.record, err = readGrant(g.file)
-	if errors.Is(err, errDamaged) {
+	if errors.Is(err, durable.ErrDamaged) {
 		g.o.Log.Error("this host lost what it knew of its grant", "error", err)
 		err = nil
 	}

@@ -139,16 +139,13 @@ func readProgress(path string) (p progress, fresh bool, err error) {
 	switch {
 	case found:
 		return p, false, nil
-	case errors.Is(err, errDamaged):
+	case errors.Is(err, durable.ErrDamaged):
 		err = fmt.Errorf("progress: %w; the version file decides which version this host runs", err)
 	case err != nil:
 		return progress{}, false, fmt.Errorf("progress: %w", err)
 	}
 	return newProgress(), true, err
 }
-
-// errDamaged: a file cannot be used and was renamed.
-var errDamaged = errors.New("damaged")
 
 // readState reads a JSON file into v. One that is damaged, or not valid, is renamed.
 func readState(path string, v any, valid func() error) (found bool, err error) {
@@ -163,8 +160,7 @@ func readState(path string, v any, valid func() error) (found bool, err error) {
 		err = valid()
 	}
 	if err != nil {
-		err = fmt.Errorf("%s is %w: %w: it was renamed to %s.bad", path, errDamaged, err, filepath.Base(path))
-		return false, errors.Join(err, os.Rename(path, path+".bad"))
+		return false, durable.SetAside(path, err)
 	}
 	return true, nil
 }

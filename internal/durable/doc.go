@@ -46,11 +46,17 @@ func (d Doc[T]) Load() (v T, found bool, err error) {
 		err = json.Unmarshal(data, &v)
 	}
 	if err != nil {
-		err = fmt.Errorf("%s is %w: %w: it was renamed to %s.bad", d.path, ErrDamaged, err, filepath.Base(d.path))
 		var none T
-		return none, false, errors.Join(err, os.Rename(d.path, d.path+".bad"))
+		return none, false, SetAside(d.path, err)
 	}
 	return v, true, nil
+}
+
+// SetAside renames the file at path, which cannot be used for the reason why, to NAME.bad. It returns
+// ErrDamaged with why, and what kept the file from being renamed.
+func SetAside(path string, why error) error {
+	err := fmt.Errorf("%s is %w: %w: it was renamed to %s.bad", path, ErrDamaged, why, filepath.Base(path))
+	return errors.Join(err, os.Rename(path, path+".bad"))
 }
 
 // Save replaces the document by v, the JSON of which must be an object. It creates the directory if it does
