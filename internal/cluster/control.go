@@ -130,6 +130,18 @@ func (c Control) Change(now time.Time) time.Time {
 	return at
 }
 
+// Halted returns what halts the whole cluster, with the command that ends it, and since when and why; ok is false
+// if nothing does.
+func (c Control) Halted() (what string, h Hold, ok bool) {
+	switch {
+	case c.Paused != nil:
+		return "'jorc cluster resume': the cluster is paused", *c.Paused, true
+	case c.ObserveOnly != nil:
+		return "'jorc cluster observe-only off': the orchestrator only observes", *c.ObserveOnly, true
+	}
+	return "", Hold{}, false
+}
+
 // Frozen returns the freeze that is in force for a member with roles, and its end. What
 // restores is not frozen: ask it only for what disturbs.
 func (c Control) Frozen(roles []string, now time.Time) (pace.Frozen, bool) {

@@ -102,16 +102,10 @@ func (s Stored) void(g Grant) bool {
 	return g.State != Offered || g.Rollout != s.doc.Index || g.Version != s.Desired || s.Session != "" && g.Session != s.Session
 }
 
-// halted returns what halts the whole cluster, and what ends that.
+// halted returns what halts the whole cluster, and what ends that; empty: nothing does.
 func halted(c cluster.Control) string {
-	text := func(command, what string, h cluster.Hold) string {
-		return command + ": " + what + ": " + shorten(h.String())
-	}
-	switch {
-	case c.Paused != nil:
-		return text("'jorc cluster resume'", "the cluster is paused", *c.Paused)
-	case c.ObserveOnly != nil:
-		return text("'jorc cluster observe-only off'", "the orchestrator only observes", *c.ObserveOnly)
+	if what, h, is := c.Halted(); is {
+		return what + ": " + shorten(h.String())
 	}
 	return ""
 }
