@@ -4,10 +4,10 @@ import (
 	"context"
 	"time"
 
-	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/lease"
 	"github.com/jorc/jorc/internal/pace"
+	"github.com/jorc/jorc/internal/rollout"
 )
 
 // changeLeases names the leases among the changes that wait for a place: no host has two, and none waits for
@@ -50,7 +50,7 @@ func (g *granter) leases(ctx context.Context, r *round) (again time.Time, err er
 	}
 	r.sayAlone(offered)
 	r.ledger, err = g.places.offers.Write(ctx, r.ledger, func(t *kv.Txn) {
-		for _, key := range []string{cluster.KeyControl, cluster.KeyLeaders, cluster.KeyProfile} {
+		for _, key := range rollout.FencingKeys {
 			t.CheckIndex(key, r.State.Indexes[key])
 		}
 	}, next)

@@ -223,7 +223,7 @@ type Stored struct {
 	doc        kv.Entry[Document]
 	ledger     kv.Entry[Ledger]
 	known      kv.Entry[Known]
-	others     map[string]uint64 // the indexes of fencingKeys
+	others     map[string]uint64 // the indexes of FencingKeys
 	badDesired bool              // the stored desired version has an invalid name
 	badLedger  bool
 }
@@ -243,15 +243,15 @@ func (r *Rollouts) Ledger(ctx context.Context) (kv.Entry[Ledger], error) {
 	return e, err
 }
 
-// fencingKeys are the keys beside the rollout's own on which offers depend.
-var fencingKeys = [...]string{cluster.KeyControl, cluster.KeyLeaders, cluster.KeyProfile}
+// FencingKeys are the keys on which offers of all kinds depend, beside the ones of their own.
+var FencingKeys = [...]string{cluster.KeyControl, cluster.KeyLeaders, cluster.KeyProfile}
 
 // Load reads what is stored, at one moment. What is damaged is not an error:
 // Stored says so, and of a document that is, Exists is false. It returns
 // kv.ErrNewer, consul.ErrDenied or consul.ErrUnreachable.
 func (r *Rollouts) Load(ctx context.Context) (Stored, error) {
 	t := r.store.Consistent().Txn().Get(keyDesired).Get(keyRollout).Get(keyLedger).Get(keyKnown)
-	for _, key := range fencingKeys {
+	for _, key := range FencingKeys {
 		t.Get(key)
 	}
 	read, err := t.Commit(ctx)
@@ -274,7 +274,7 @@ func (r *Rollouts) Load(ctx context.Context) (Stored, error) {
 		return Stored{}, err
 	}
 	s.Ledger, s.others, s.Session = s.ledger.Value, map[string]uint64{}, r.session
-	for _, key := range fencingKeys {
+	for _, key := range FencingKeys {
 		e, err := kv.NewText(r.store, key).From(read)
 		if err != nil {
 			return Stored{}, err
@@ -305,7 +305,7 @@ func (r *Rollouts) StoredIn(state *cluster.State, ledger kv.Entry[Ledger]) (Stor
 	}
 	s.Ledger, s.ledger, s.Session, s.others = ledger.Value, ledger, r.session, map[string]uint64{}
 	s.Control = state.Control
-	for _, key := range fencingKeys {
+	for _, key := range FencingKeys {
 		s.others[key] = state.Indexes[key]
 	}
 	return s, nil
