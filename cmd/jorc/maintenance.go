@@ -70,7 +70,7 @@ func askingFlags(own ...cli.Flag) []cli.Flag {
 	return append([]cli.Flag{
 		&cli.StringFlag{Name: "reason", Usage: "`WHY`, shown to others"},
 		&cli.DurationFlag{Name: "for", Value: lease.DefaultFor, Usage: "how long it may take; after `D` it ends by itself on a healthy host, and needs an operator on another"},
-		&cli.DurationFlag{Name: "drain", DefaultText: "0s", Usage: "stay in maintenance for `D` before it goes on"},
+		&cli.DurationFlag{Name: "drain", DefaultText: "0s", Usage: "stay in maintenance for `D` before the command continues"},
 		&cli.DurationFlag{Name: "min-healthy", Value: lease.DefaultMinHealthy, Usage: "all checks of the host must have passed for `D` before it is back in service"},
 		&cli.DurationFlag{Name: "timeout", DefaultText: "none", Usage: "give up if there was no place for this host after `D`; 0: ask once, and wait only for the answer (at most 20s)"},
 	}, own...)

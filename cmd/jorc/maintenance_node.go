@@ -83,18 +83,12 @@ func mayBegin(ctx context.Context, cl *target, node string) error {
 	if h := s.Hosts[node]; h == nil || !h.Member {
 		return staysIn(&lease.Refusal{Kind: lease.NotMember, Final: true, Reason: printable(node) + " is not a member of the cluster"})
 	}
-	stopped := func(what string, h *cluster.Hold) error {
+	if what, h, halted := s.Control.Halted(); halted {
 		return staysIn(&lease.Refusal{Kind: lease.Paused, Final: true, Reason: what + " " + h.String()})
-	}
-	switch {
-	case s.Control.Paused != nil:
-		return stopped("'jorc cluster resume': the cluster is paused", s.Control.Paused)
-	case s.Control.ObserveOnly != nil:
-		return stopped("'jorc cluster observe-only off': the orchestrator only observes", s.Control.ObserveOnly)
 	}
 	is, err := cluster.Orchestrated(ctx, cl.Store())
 	if err == nil && !is {
-		err = staysIn(&lease.Refusal{Kind: lease.NoOrchestrator, Final: true, Reason: "no orchestrator runs in the cluster: 'jorc doctor' says which hosts may orchestrate"})
+		err = staysIn(lease.Unorchestrated())
 	}
 	return err
 }

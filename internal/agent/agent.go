@@ -145,9 +145,7 @@ func New(o Options) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{o: o, client: client, slots: newSlots(client, c), maintenance: newMaintenance(nodeMaintenance{client}, c.StateDir, o.Log), conf: c, started: time.Now()}
-	a.leases = lease.NewHost(lease.Options{
-		StateDir: c.StateDir, Maintenance: leaseMaintenance{a.maintenance}, Least: o.LeastHealthy, BootID: o.BootID, Log: o.Log.Named("lease"),
-	})
+	a.leases = newLease(a.maintenance, c.StateDir, o.LeastHealthy, o.BootID, o.Log)
 	a.control = control.New(control.Options{
 		Socket: c.Control.Socket, Group: c.Control.Group, Holder: a.leases, Reboot: rebooter(c.RebootCommand), Version: o.Version, Log: o.Log.Named("control"),
 	})

@@ -3,12 +3,20 @@ package agent
 import (
 	"context"
 	"slices"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/converge"
 	"github.com/jorc/jorc/internal/lease"
 	"github.com/jorc/jorc/internal/workflow"
 )
+
+// newLease returns the lease of a host, which shares its maintenance with versions and jobs.
+func newLease(m *maintenance, stateDir string, least time.Duration, bootID func() string, log hclog.Logger) *lease.Host {
+	return lease.NewHost(lease.Options{StateDir: stateDir, Maintenance: ownedMaintenance{m, ownerLease}, Least: least, BootID: bootID, Log: log.Named("lease")})
+}
 
 // leasePart is what the host's part in its cluster gives to its lease.
 func (p *part) leasePart() lease.Part {

@@ -30,12 +30,21 @@ type asking struct {
 }
 
 // asks calls Begin on the host.
-func (h *grantHost) asks(r lease.Request) *asking {
+func (h *grantHost) asks(r lease.Request) *asking { return h.call(r, false) }
+
+// asksOnce calls Begin on the host, and leaves with the first reason for which there is no place.
+func (h *grantHost) asksOnce(id string) *asking { return h.call(lease.Request{ID: id}, true) }
+
+func (h *grantHost) call(r lease.Request, once bool) *asking {
 	ctx, cancel := context.WithCancel(context.Background())
 	a := &asking{t: h.fleet.t, cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(a.done)
-		a.status, a.err = h.simulated.Lease().Begin(ctx, r, func(lease.Status) {})
+		a.status, a.err = h.simulated.Lease().Begin(ctx, r, func(s lease.Status) {
+			if w := s.Waits; once && s.State == lease.Asked && w != nil && (w.Kind != lease.Waiting || w.Answered) {
+				cancel()
+			}
+		})
 	}()
 	h.fleet.t.Cleanup(func() { cancel(); <-a.done })
 	return a
@@ -104,13 +113,13 @@ func TestLease(t *testing.T) {
 	if !slices.Equal(f.isOut(), []string{"h0"}) {
 		t.Errorf("%v are out", f.isOut())
 	}
-	f.hosts["h0"].asks(lease.Request{ID: "b", Once: true}).refused(lease.HeldByOther)
+	f.hosts["h0"].asksOnce("b").refused(lease.HeldByOther)
 	f.hosts["h0"].asks(lease.Request{ID: "a"}).ready() // again
 	second := f.hosts["h1"].asks(lease.Request{ID: "c"})
 	if why := f.hosts["h1"].waits(lease.Budget); !strings.Contains(why.Reason, "h0") || !why.Answered {
 		t.Errorf("%+v does not name h0", why)
 	}
-	f.hosts["h2"].asks(lease.Request{ID: "d", Once: true}).refused(lease.Budget)
+	f.hosts["h2"].asksOnce("d").refused(lease.Budget)
 	f.hosts["h0"].endLease("a")
 	second.ready()
 	if !slices.Equal(f.isOut(), []string{"h1"}) {
@@ -330,7 +339,7 @@ func TestLeaseHalts(t *testing.T) {
 	must(c.Resume(t.Context()))
 	must(c.Pause(t.Context(), cluster.Hold{Reason: "a test", Until: time.Now().Add(time.Hour)}))
 	f.eventually("the host to know of the pause that ends", func() error {
-		if r := h.asks(lease.Request{ID: "a", Once: true}).refused(lease.Paused); r.At.IsZero() {
+		if r := h.asksOnce("a").refused(lease.Paused); r.At.IsZero() {
 			return r
 		}
 		return nil
@@ -416,7 +425,7 @@ func TestLeaseRestored(t *testing.T) {
 		}
 		return nil
 	})
-	f.hosts["h1"].asks(lease.Request{ID: "b", Once: true}).refused(lease.Budget)
+	f.hosts["h1"].asksOnce("b").refused(lease.Budget)
 	h.endLease("a")
 	f.free()
 }

@@ -143,16 +143,19 @@ func (m *maintenance) lift(ctx context.Context, owner string) error {
 	return m.keep(others)
 }
 
-// versionMaintenance is the maintenance for a version.
-type versionMaintenance struct{ m *maintenance }
-
-// Begin implements converge.Maintenance.
-func (v versionMaintenance) Begin(ctx context.Context, reason string) error {
-	return v.m.begin(ctx, ownerVersion, reason)
+// ownedMaintenance is the maintenance for one owner: a version, or the lease of this host.
+type ownedMaintenance struct {
+	m     *maintenance
+	owner string
 }
 
-// Lift implements converge.Maintenance.
-func (v versionMaintenance) Lift(ctx context.Context) error { return v.m.lift(ctx, ownerVersion) }
+// Begin implements converge.Maintenance and lease.Maintenance.
+func (o ownedMaintenance) Begin(ctx context.Context, reason string) error {
+	return o.m.begin(ctx, o.owner, reason)
+}
+
+// Lift implements converge.Maintenance and lease.Maintenance.
+func (o ownedMaintenance) Lift(ctx context.Context) error { return o.m.lift(ctx, o.owner) }
 
 // jobMaintenance is the maintenance for jobs.
 type jobMaintenance struct{ m *maintenance }
@@ -172,14 +175,3 @@ func (j jobMaintenance) Jobs() []string {
 	j.m.load()
 	return slices.DeleteFunc(slices.Clone(j.m.owners), func(o string) bool { return o == ownerVersion || o == ownerLease })
 }
-
-// leaseMaintenance is the maintenance for the lease of this host.
-type leaseMaintenance struct{ m *maintenance }
-
-// Begin implements lease.Maintenance.
-func (l leaseMaintenance) Begin(ctx context.Context, reason string) error {
-	return l.m.begin(ctx, ownerLease, reason)
-}
-
-// Lift implements lease.Maintenance.
-func (l leaseMaintenance) Lift(ctx context.Context) error { return l.m.lift(ctx, ownerLease) }

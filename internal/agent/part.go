@@ -220,7 +220,7 @@ func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 	p.gates = workflow.New(o)
 	o.StateDir = workflow.ManagerDir(c.StateDir)
 	if c.Static != nil {
-		p.converge = p.converger(versionMaintenance{a.maintenance})
+		p.converge = p.converger(ownedMaintenance{a.maintenance, ownerVersion})
 	}
 	p.orchestrated = p.orchestrators(a.ui)
 	p.guestClusters = p.newGuestClusters(o)
@@ -353,9 +353,7 @@ func Simulate(o SimulatedOptions) (*Simulated, error) {
 		o.Log = hclog.NewNullLogger()
 	}
 	a := &Agent{o: Options{Log: o.Log}, client: o.Client, slots: newSlots(o.Client, o.Config), maintenance: newMaintenance(o.Maintenance, o.Config.StateDir, o.Log)}
-	a.leases = lease.NewHost(lease.Options{
-		StateDir: o.Config.StateDir, Maintenance: leaseMaintenance{a.maintenance}, Least: o.LeastHealthy, BootID: o.BootID, Log: o.Log.Named("lease"),
-	})
+	a.leases = newLease(a.maintenance, o.Config.StateDir, o.LeastHealthy, o.BootID, o.Log)
 	p, err := a.newPart(o.Config, o.Config.Node)
 	if err != nil {
 		return nil, err

@@ -4,7 +4,6 @@
 package change
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -153,9 +152,10 @@ func count(host *cluster.Host, m *rollout.Member, documents Documents, life Life
 		}
 		return h
 	}
-	if part, wish := leaseOf(host); part.Offered() || part.Open() {
+	l, _, _ := LeaseIn(host)
+	if part := l.Part(""); part.Offered() || part.Open() {
 		h.For, h.Since = "lease "+m.Node, part.GrantedSince()
-		h.Out = cluster.LeaseText(wish)
+		h.Out = cluster.LeaseText(l.Wish)
 		h.GivenUp = part.GivenUp()
 		return h
 	}
@@ -181,21 +181,6 @@ func count(host *cluster.Host, m *rollout.Member, documents Documents, life Life
 		h.Out, h.Since = "it converges without a grant", m.Config.Since
 	}
 	return h
-}
-
-// leaseOf is the part of a host of its own lease, and what it asks for.
-func leaseOf(h *cluster.Host) (pace.Part, cluster.Wish) {
-	id := cluster.LeaseChange(h.Node)
-	wish, wishes := h.Report.Wish()
-	answer := h.Report.Answered(id)
-	if !wishes && !answer.Open() {
-		return pace.Part{}, wish
-	}
-	g := GrantsIn(h).Value.Of(id)
-	if g.Tag != cmp.Or(wish.ID, answer.Tag) {
-		g = Grant{} // of a lease before
-	}
-	return PartOf(id, g, answer, ""), wish
 }
 
 func stageNames(h *cluster.Host) []string {

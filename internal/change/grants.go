@@ -120,6 +120,47 @@ func PartOf(id string, g Grant, a cluster.Answer, session string) pace.Part {
 	return p
 }
 
+// Lease is what a host asks for by itself, what it was granted for that, and its answer.
+type Lease struct {
+	Node   string
+	Wish   cluster.Wish
+	Grant  Grant // the zero Grant: nothing was granted for this lease
+	Answer cluster.Answer
+}
+
+// LeaseOf returns the lease of a host with a report and grants; ok is false if it neither asks for one nor has one.
+func LeaseOf(node string, r cluster.Report, g Grants) (l Lease, ok bool) {
+	id := cluster.LeaseChange(node)
+	wish, wishes := r.Wish()
+	l = Lease{Node: node, Wish: wish, Grant: g.Of(id), Answer: r.Answered(id)}
+	if !wishes && !l.Answer.Open() {
+		return Lease{}, false
+	}
+	if !wishes { // its wish was lost
+		l.Wish = cluster.Wish{ID: l.Answer.Tag, Since: l.Answer.Since}
+	}
+	if l.Grant.Tag != l.Wish.ID {
+		l.Grant = Grant{} // of a lease before
+	}
+	return l, true
+}
+
+// LeaseIn is LeaseOf of a host as a state of the cluster has it, with what it was granted. It decodes that only if
+// the host asks.
+func LeaseIn(h *cluster.Host) (l Lease, grants kv.Entry[Grants], ok bool) {
+	if _, asks := LeaseOf(h.Node, h.Report, Grants{}); !asks {
+		return Lease{}, grants, false
+	}
+	grants = GrantsIn(h)
+	l, ok = LeaseOf(h.Node, h.Report, grants.Value)
+	return l, grants, ok
+}
+
+// Part is the lease as plans see it. session is as in PartOf.
+func (l Lease) Part(session string) pace.Part {
+	return PartOf(cluster.LeaseChange(l.Node), l.Grant, l.Answer, session)
+}
+
 // Next is what a host's document of grants is to be replaced by.
 type Next struct {
 	Node string

@@ -185,15 +185,11 @@ func decideEnding(f *facts, now time.Time) (do step, again time.Time) {
 // stopped is why nothing that disturbs may begin on the host; nil: it may.
 func (f *facts) stopped(now time.Time) *Refusal {
 	c := f.control.At(now)
-	held := func(kind Kind, what string, h *cluster.Hold) *Refusal {
-		return &Refusal{Kind: kind, Reason: what + ": " + text.Line(h.String(), MostReason), At: h.Until}
-	}
+	what, hold, halted := c.Halted()
 	frozen, isFrozen := f.control.Frozen(f.roles, now)
 	switch {
-	case c.Paused != nil:
-		return held(Paused, "'jorc cluster resume': the cluster is paused", c.Paused)
-	case c.ObserveOnly != nil:
-		return held(Paused, "'jorc cluster observe-only off': the orchestrator only observes", c.ObserveOnly)
+	case halted:
+		return &Refusal{Kind: Paused, Reason: what + ": " + text.Line(hold.String(), MostReason), At: hold.Until}
 	case f.held != "":
 		return &Refusal{Kind: Held, Reason: "this host is held: " + f.held}
 	case isFrozen:
@@ -229,7 +225,7 @@ func (f *facts) waits(now time.Time) *Refusal {
 	case !f.alone.IsZero() && now.Sub(f.alone) < takeOver:
 		return &Refusal{Kind: Waiting, Reason: "no orchestrator runs at the moment: the lease waits for the next one"}
 	case !f.alone.IsZero():
-		return &Refusal{Kind: NoOrchestrator, Reason: "no orchestrator runs in the cluster, so no lease is granted: start one ('jorc doctor' says where)"}
+		return &Refusal{Kind: NoOrchestrator, Reason: noOrchestrator}
 	case !f.known:
 		return &Refusal{Kind: Unreachable, Reason: "this host's report cannot be read from Consul yet"}
 	case g.Tag == r.Wish && g.Waits != nil && g.State != pace.Offered:

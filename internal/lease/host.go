@@ -113,7 +113,7 @@ func (h *Host) Begin(ctx context.Context, r Request, told func(Status)) (Status,
 	if is, err := cluster.Orchestrated(ctx, part.Cluster.Store()); err != nil {
 		return Status{}, &Refusal{Kind: Unreachable, Reason: "it cannot be read whether an orchestrator runs: " + err.Error(), Final: ctx.Err() == nil}
 	} else if !is {
-		return Status{}, &Refusal{Kind: NoOrchestrator, Reason: noOrchestrator, Final: true}
+		return Status{}, Unorchestrated()
 	}
 	wish, err := h.call(ctx, r, told)
 	if err != nil {
@@ -121,6 +121,11 @@ func (h *Host) Begin(ctx context.Context, r Request, told func(Status)) (Status,
 	}
 	defer h.hangUp()
 	return h.await(ctx, wish, r, told)
+}
+
+// Unorchestrated refuses a lease in a cluster without an orchestrator.
+func Unorchestrated() *Refusal {
+	return &Refusal{Kind: NoOrchestrator, Reason: noOrchestrator, Final: true}
 }
 
 const noOrchestrator = "no orchestrator runs in the cluster, so no lease is granted: 'jorc doctor' says which hosts may orchestrate"
@@ -181,9 +186,6 @@ func (h *Host) call(ctx context.Context, r Request, told func(Status)) (wish str
 			old := h.rec.Wish
 			h.mu.Unlock()
 			told(Status{State: Asked, ID: r.ID, Reason: r.Reason, Waits: refusal})
-			if r.Once {
-				return "", refusal
-			}
 			if _, err := h.status.Wait(ctx, func(Status) bool { return h.wish() != old }); err != nil {
 				return "", refusal
 			}
@@ -234,13 +236,9 @@ func (h *Host) hangUp() {
 	h.news.Notify()
 }
 
-// longestOnce is for how long a request that waits for no place waits for the orchestrator's answer.
-const longestOnce = 10 * time.Second
-
 // await waits until the caller may go ahead.
 func (h *Host) await(ctx context.Context, wish string, r Request, told func(Status)) (Status, error) {
 	deadline, bounded := ctx.Deadline()
-	asked := time.Now()
 	var last Status
 	var refusal *Refusal
 	good := func(s Status) bool {
@@ -261,28 +259,15 @@ func (h *Host) await(ctx context.Context, wish string, r Request, told func(Stat
 			return true
 		case s.State != Asked || w == nil:
 			return false
-		case w.stops() && (w.At.IsZero() || bounded && w.At.After(deadline)),
-			r.Once && (w.Kind != Waiting || w.Answered || time.Since(asked) > longestOnce):
+		case w.stops() && (w.At.IsZero() || bounded && w.At.After(deadline)):
 			other := *w
-			other.Final = w.stops()
+			other.Final = true
 			refusal = &other
 			return true
 		}
 		return false
 	}
-	waiting := ctx
-	if r.Once {
-		var cancel context.CancelFunc
-		waiting, cancel = context.WithCancel(ctx)
-		defer cancel()
-		timer := time.AfterFunc(longestOnce, func() {
-			if s, _ := h.status.Get(); s.State == Asked {
-				cancel()
-			}
-		})
-		defer timer.Stop()
-	}
-	s, err := h.status.Wait(waiting, good)
+	s, err := h.status.Wait(ctx, good)
 	switch {
 	case refusal != nil:
 		return s, refusal

@@ -42,8 +42,6 @@ type Request struct {
 	// lease ends when no call of its ID has been open for Keep, also after it was Ready.
 	Connected bool
 	ordered   bool // by an operator, on another host
-	// Once: Begin waits for no place. It returns as soon as it is known whether there is one.
-	Once bool
 	// Job is the job that the caller is a task of; empty: of no job. A job that takes its host out of
 	// service has no need of a lease.
 	Job string

@@ -12,36 +12,18 @@ import (
 
 // Asking is a host that asks for a lease or has one, and what it was granted.
 type Asking struct {
-	Node   string
-	Wish   cluster.Wish
-	Answer cluster.Answer
+	change.Lease
 	Grants kv.Entry[change.Grants]
 	member *rollout.Member
-}
-
-// grant is what the host was last granted for this lease.
-func (a *Asking) grant() change.Grant {
-	g := a.Grants.Value.Of(cluster.LeaseChange(a.Node))
-	if g.Tag != a.Wish.ID {
-		g = change.Grant{} // of a lease before
-	}
-	return g
 }
 
 // AskingIn returns the hosts of a state that ask for a lease or have one, in the order of members.
 func AskingIn(s *cluster.State, members *rollout.State) (all []Asking) {
 	for i := range members.Members {
 		m := &members.Members[i]
-		host := s.Hosts[m.Node]
-		wish, wishes := host.Report.Wish()
-		answer := host.Report.Answered(cluster.LeaseChange(m.Node))
-		if !wishes && !answer.Open() {
-			continue
+		if l, grants, asks := change.LeaseIn(s.Hosts[m.Node]); asks {
+			all = append(all, Asking{l, grants, m})
 		}
-		if !wishes {
-			wish = cluster.Wish{ID: answer.Tag, Since: answer.Since}
-		}
-		all = append(all, Asking{Node: m.Node, Wish: wish, Answer: answer, Grants: change.GrantsIn(host), member: m})
 	}
 	return all
 }
@@ -60,7 +42,7 @@ func Plan(all []Asking, members *rollout.State, session string, now time.Time) (
 		a := &all[i]
 		asks[cluster.LeaseChange(a.Node)] = a
 		h := a.member.Host(now)
-		h.Parts = []pace.Part{change.PartOf(cluster.LeaseChange(a.Node), a.grant(), a.Answer, session)}
+		h.Parts = []pace.Part{a.Part(session)}
 		s.Hosts, s.Changes = append(s.Hosts, h), append(s.Changes, a.change())
 	}
 	again = s.Turns
@@ -68,7 +50,7 @@ func Plan(all []Asking, members *rollout.State, session string, now time.Time) (
 	for _, c := range s.Changes {
 		id, p := c.ID, explained[c.ID]
 		a := asks[id]
-		g := a.grant()
+		g := a.Grant
 		write := func(n change.Grant) {
 			n.Change, n.Tag = id, a.Wish.ID
 			next = append(next, change.Next{Node: a.Node, Old: a.Grants, Grants: []change.Grant{n}})
@@ -102,7 +84,7 @@ func (a *Asking) change() pace.Change {
 		ID: cluster.LeaseChange(a.Node), Tag: a.Wish.ID, Policy: pace.Policy{MaxParallel: pace.Amount{N: 1}, MaxFailures: 1}, Created: a.Wish.Since,
 		Disturbs: true, Final: true, Lease: true,
 		Progress: pace.Progress{Phase: pace.Batch, Batch: 1, Steps: 1, Since: a.Wish.Since, Counts: pace.Counts{Members: 1}},
-		Wants:    []pace.Want{{Node: a.Node, Granted: a.grant().State != pace.NotOffered}},
+		Wants:    []pace.Want{{Node: a.Node, Granted: a.Grant.State != pace.NotOffered}},
 		Words: pace.Words{
 			Change: "the lease of " + a.Node, Noun: "the lease", Have: "are healthy again", Noted: "the host did not come back",
 			Resume: "jorc cluster resume", GiveUp: "jorc change give-up",

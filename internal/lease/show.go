@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -41,8 +42,8 @@ func Show(ctx context.Context, c *cluster.Cluster) ([]Shown, error) {
 		return nil, err
 	}
 	all := []Shown{}
-	for node, leaf := range reports {
-		one, ok, err := shown(ctx, c, node, leaf.Entry.Value)
+	for _, node := range slices.Sorted(maps.Keys(reports)) {
+		one, ok, err := shown(ctx, c, node, reports[node].Entry.Value)
 		if err != nil {
 			return nil, err
 		}
@@ -50,12 +51,6 @@ func Show(ctx context.Context, c *cluster.Cluster) ([]Shown, error) {
 			all = append(all, one)
 		}
 	}
-	slices.SortFunc(all, func(a, b Shown) int {
-		if a.Node < b.Node {
-			return -1
-		}
-		return 1
-	})
 	return all, nil
 }
 
@@ -69,26 +64,23 @@ func ShowOne(ctx context.Context, c *cluster.Cluster, node string) (s Shown, ok 
 }
 
 func shown(ctx context.Context, c *cluster.Cluster, node string, r cluster.Report) (s Shown, ok bool, err error) {
-	id := cluster.LeaseChange(node)
-	wish, wishes := r.Wish()
-	answer := r.Answered(id)
-	if !wishes && !answer.Open() {
-		return s, false, nil
+	if _, asks := change.LeaseOf(node, r, change.Grants{}); !asks {
+		return s, false, nil // its grants need not be read
 	}
 	e, err := change.GrantsAt(c.Store(), node).Get(ctx)
 	if err != nil && !errors.Is(err, kv.ErrDamaged) {
 		return s, false, err
 	}
-	g := e.Value.Of(id)
+	l, _ := change.LeaseOf(node, r, e.Value)
+	wish, part := l.Wish, l.Part("")
 	s = Shown{Node: node, State: ShownWaiting, Reason: wish.Reason, Since: wish.Since, Until: wish.Until, Waits: wish.Trouble, Ordered: wish.Order != "", Trouble: wish.Trouble != ""}
-	part := change.PartOf(id, g, answer, "")
 	switch {
 	case part.GivenUp():
 		s.State = ShownGivenUp
 	case part.Open():
 		s.State = ShownGranted
-	case g.Tag == wish.ID && g.Waits != nil:
-		s.Waits, s.Code = g.Waits.Reason, g.Waits.Code
+	case l.Grant.Waits != nil:
+		s.Waits, s.Code = l.Grant.Waits.Reason, l.Grant.Waits.Code
 	}
 	return s, true, nil
 }
