@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,7 +62,10 @@ func Start(ctx context.Context, c Command) (*Process, error) {
 		if err != nil {
 			return nil, err
 		}
-		cmd.Stdout, cmd.Stderr = c.Stdout, c.Stderr
+		cmd.Stdout = lossy(c.Stdout)
+		if cmd.Stderr = cmd.Stdout; !same(c.Stdout, c.Stderr) {
+			cmd.Stderr = lossy(c.Stderr)
+		}
 		cmd.WaitDelay = drainTime
 		if c.Lock != nil && len(c.Guard) > 0 {
 			cmd.ExtraFiles = append(cmd.ExtraFiles, c.Lock)
@@ -82,6 +86,15 @@ func Start(ctx context.Context, c Command) (*Process, error) {
 			return nil, startError(c.Args[0], err)
 		}
 	}
+}
+
+// lossy returns a writer that a program does not notice when it fails: os/exec would close
+// the program's pipe. Files are the program's own.
+func lossy(w io.Writer) io.Writer {
+	if _, isFile := w.(*os.File); w == nil || isFile {
+		return w
+	}
+	return &sinks{w}
 }
 
 // wait reaps the program and kills the rest of its group.

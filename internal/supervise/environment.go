@@ -60,14 +60,20 @@ func ProcessOf(template string) (name string, ok bool) {
 	return strings.CutPrefix(template, variablesPrefix)
 }
 
+// errDamaged: the text is not the output of a template of Templates. It is not repeated.
+var errDamaged = errors.New("the variables of the process cannot be read")
+
 // variables reads the output of a template of Templates. Errors contain no value.
 func variables(e config.ProcessEnv, data []byte) ([]string, error) {
 	values := map[string]string{}
 	for line := range strings.Lines(string(data)) {
 		fields := strings.Fields(line)
+		if len(fields) < 2 {
+			return nil, errDamaged
+		}
 		n, err := strconv.Atoi(fields[0])
-		if err != nil {
-			return nil, fmt.Errorf("read the variables of a process: %w", err)
+		if err != nil || n < 0 {
+			return nil, errDamaged
 		}
 		var kind string
 		var source config.EnvSource
@@ -78,7 +84,7 @@ func variables(e config.ProcessEnv, data []byte) ([]string, error) {
 			pairs, err = keyPair(fields[2:])
 		case fields[1] == "s" && n < len(e.Secrets):
 			kind, source = "secret", e.Secrets[n]
-			pairs, err = secretPairs(fields[2])
+			pairs, err = secretPairs(fields[2:])
 		default:
 			return nil, errors.New("the variables are those of another configuration")
 		}
@@ -102,6 +108,9 @@ func variables(e config.ProcessEnv, data []byte) ([]string, error) {
 
 // keyPair reads a key and its value, which is missing if it is empty.
 func keyPair(fields []string) (map[string]string, error) {
+	if len(fields) == 0 || len(fields) > 2 {
+		return nil, errDamaged
+	}
 	key, err := base64.StdEncoding.DecodeString(fields[0])
 	if err != nil || len(fields) == 1 {
 		return map[string]string{string(key): ""}, err
@@ -112,14 +121,17 @@ func keyPair(fields []string) (map[string]string, error) {
 
 // secretPairs reads the data of a secret: of version 2 of Vault's key-value store
 // the data inside it.
-func secretPairs(field string) (map[string]string, error) {
-	text, err := base64.StdEncoding.DecodeString(field)
+func secretPairs(fields []string) (map[string]string, error) {
+	if len(fields) != 1 {
+		return nil, errDamaged
+	}
+	text, err := base64.StdEncoding.DecodeString(fields[0])
 	if err != nil {
 		return nil, err
 	}
 	var data map[string]any
 	if err := json.Unmarshal(text, &data); err != nil {
-		return nil, err
+		return nil, errDamaged // the error may quote the text
 	}
 	inner, isData := data["data"].(map[string]any)
 	if _, isMetadata := data["metadata"].(map[string]any); isData && isMetadata {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -47,19 +48,28 @@ func (changed) Replace(_ context.Context, u replace.Unit) (out replace.Outcome, 
 	return out, nil
 }
 
+// broken is a replacer whose disk is full after the file has changed.
+type broken struct{}
+
+func (broken) Replace(ctx context.Context, u replace.Unit) (replace.Outcome, error) {
+	out, _ := changed{}.Replace(ctx, u)
+	return out, syscall.ENOSPC
+}
+
 // supervised runs a Supervisor until the test ends.
 type supervised struct {
 	*supervise.Supervisor
-	t      *testing.T
-	output *buffer
-	slots  chan struct{} // what Slot waits for
+	t        *testing.T
+	stateDir string
+	output   *buffer
+	slots    chan struct{} // what Slot waits for
 }
 
 func start(t *testing.T) *supervised {
 	t.Helper()
-	s := &supervised{t: t, output: &buffer{}, slots: make(chan struct{})}
-	s.Supervisor = supervise.New(supervise.Options{
-		StateDir: t.TempDir(), Stdout: s.output, Stderr: s.output, Log: hclog.NewNullLogger(),
+	s := &supervised{t: t, stateDir: t.TempDir(), output: &buffer{}, slots: make(chan struct{})}
+	s.run(supervise.Options{
+		StateDir: s.stateDir, Stdout: s.output, Stderr: s.output, Log: hclog.NewNullLogger(),
 		Environ: func() []string { return []string{"PATH=/bin:/usr/bin", "CONSUL_HTTP_TOKEN=inherited", "KEPT=yes"} },
 		Slot: func(ctx context.Context, _ string, _ int, _ string) (func(), error) {
 			select {
@@ -70,21 +80,30 @@ func start(t *testing.T) *supervised {
 			}
 		},
 	})
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
 	return s
 }
 
+// run runs a Supervisor with these options until the test ends.
+func (s *supervised) run(o supervise.Options) {
+	s.Supervisor = supervise.New(o)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	s.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			s.t.Error(err)
+		}
+	})
+}
+
 func (s *supervised) replace(name, destination, data string) error {
+	return s.replaceWith(changed{}, name, destination, data)
+}
+
+func (s *supervised) replaceWith(next supervise.Replacer, name, destination, data string) error {
 	f := replace.File{Name: name, Destination: destination, Data: []byte(data)}
-	_, err := s.Replacer(changed{}).Replace(s.t.Context(), replace.Unit{Name: name, Files: []replace.File{f}})
+	_, err := s.Replacer(next).Replace(s.t.Context(), replace.Unit{Name: name, Files: []replace.File{f}})
 	return err
 }
 
@@ -155,7 +174,7 @@ func TestSupervisor(t *testing.T) {
 		line("0", "p", "A=B", "s3cret"):                "cannot be the name of a variable",
 		line("0", "p", "A", "s3\x00cret"):              "zero byte",
 		line("1", "p", "A", "s3cret"):                  "another configuration",
-		line("0", "s", `{"PATH": "s3cret"}`) + "x y\n": "invalid syntax",
+		line("0", "s", `{"PATH": "s3cret"}`) + "x y\n": "cannot be read",
 	} {
 		if err := s.replace("process/app", "", data); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%q: got %v, want %q", data, err, want)
