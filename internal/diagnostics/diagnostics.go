@@ -117,7 +117,11 @@ func Collect(ctx context.Context, o Options) []Part {
 			p.data = src.clean(s, p.data)
 		}
 		if len(p.data) > maxPart {
-			p.data, p.Missing = p.data[:maxPart], fmt.Sprintf("cut after %d MiB", maxPart>>20)
+			cut := fmt.Sprintf("cut after %d MiB", maxPart>>20)
+			if p.Missing != "" {
+				cut = p.Missing + "; " + cut
+			}
+			p.data, p.Missing = p.data[:maxPart], cut
 		}
 		p.Bytes, p.Missing = len(p.data), s.text(p.Missing)
 	}
@@ -148,29 +152,65 @@ func Write(w io.Writer, name string, now time.Time, parts []Part) error {
 	return errors.Join(archive.Close(), zipped.Close())
 }
 
+// maxSecretFile is the size from which a file cannot be one of secrets, in bytes.
+const maxSecretFile = 1 << 20
+
 // secretsOf withholds the secrets of the configuration and the environment.
 func (s *scrubber) secretsOf(o Options) {
 	for _, kv := range o.Environ {
 		name, value, _ := strings.Cut(kv, "=")
+		if namesSecret().MatchString(name) {
+			s.keepOut(value)
+		}
 		if !slices.Contains([]string{"PATH", "HOME", "USER", "LANG", "TERM", "SHELL", "PWD", "TMPDIR", "LOGNAME"}, name) {
 			s.withhold(value)
 		}
 	}
-	for _, secret := range []config.Secret{o.Config.Consul.Token, o.Config.Consul.Auth, o.Config.Vault.Token} {
-		s.withhold(string(secret))
+	_, password, _ := strings.Cut(string(o.Config.Consul.Auth), ":")
+	for _, secret := range []string{string(o.Config.Consul.Token), string(o.Config.Consul.Auth), password, string(o.Config.Vault.Token)} {
+		s.keepOut(secret)
 	}
 	files := []string{o.Config.Consul.TokenFile, o.Config.Consul.AuthFile, o.Config.Vault.TokenFile}
 	if o.Config.LogStore != nil && o.Config.LogStore.S3 != nil {
 		files = append(files, o.Config.LogStore.S3.CredentialsFile)
 	}
-	for _, file := range files {
-		if file == "" {
-			continue
-		}
-		if data, err := os.ReadFile(file); err == nil {
-			s.withhold(string(data))
+	if o.Config.Orchestrator != nil {
+		for _, sink := range o.Config.Orchestrator.Sinks {
+			files = append(files, sink.SecretFile)
 		}
 	}
+	for _, w := range o.Config.Workflows {
+		for i := range w.Tasks {
+			files = append(files, w.Tasks[i].TokenFile)
+		}
+	}
+	for _, file := range files {
+		for line := range strings.Lines(readSecret(file)) {
+			s.keepOut(line)
+			for _, separator := range []string{"=", ":"} { // credentials of S3, and of a proxy
+				if _, value, ok := strings.Cut(line, separator); ok {
+					s.keepOut(value)
+				}
+			}
+		}
+	}
+}
+
+// readSecret returns what a file of secrets holds; nothing if it is none, or cannot be read.
+func readSecret(file string) string {
+	if info, err := os.Stat(file); file == "" || err != nil || !info.Mode().IsRegular() {
+		return "" // nothing else has an end
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxSecretFile))
+	if err != nil {
+		return ""
+	}
+	return string(data)
 }
 
 func marshal(v any, err error) ([]byte, error) {
@@ -229,10 +269,10 @@ func (o Options) status(ctx context.Context) ([]byte, error) {
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	data, err := get(ctx, client, "http://"+net.JoinHostPort(host, port)+"/v1/status", maxPart)
-	if err != nil {
+	if err != nil && data == nil {
 		return nil, fmt.Errorf("no agent answers: %w", err)
 	}
-	return data, nil
+	return data, err
 }
 
 // fromAgent asks the running agent, as its user.
@@ -242,10 +282,10 @@ func (o Options) fromAgent(what string) func(context.Context) ([]byte, error) {
 			return nil, errors.New(o.NoAgent)
 		}
 		data, err := askAgent(ctx, o.Config.StateDir, what, maxPart)
-		if err != nil {
+		if err != nil && data == nil {
 			return nil, fmt.Errorf("no agent answers (only its user and root can ask it): %w", err)
 		}
-		return data, nil
+		return data, err
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"unicode"
@@ -65,6 +67,7 @@ const leastWord = 5
 
 // scrubber withholds texts of documents, and words of these from sentences.
 type scrubber struct {
+	secrets  []string // may stand nowhere, the longest first
 	withheld map[string]bool
 	names    map[string]bool // may stand in sentences
 }
@@ -74,6 +77,20 @@ func newScrubber() *scrubber {
 	maps.Copy(names, plain())
 	maps.Copy(names, sentences())
 	return &scrubber{withheld: map[string]bool{}, names: names}
+}
+
+// leastSecret is the length in bytes from which a secret is kept out of all texts: a shorter one
+// is in too many words.
+const leastSecret = 3
+
+// keepOut keeps a secret out of all texts, and its words out of sentences.
+func (s *scrubber) keepOut(secret string) {
+	s.withhold(secret)
+	if secret = strings.TrimSpace(secret); len(secret) < leastSecret || slices.Contains(s.secrets, secret) {
+		return
+	}
+	s.secrets = append(s.secrets, secret)
+	slices.SortStableFunc(s.secrets, func(a, b string) int { return len(b) - len(a) })
 }
 
 // withhold keeps the words of a text out of all sentences.
@@ -216,6 +233,8 @@ var (
 	urlText = text.Pattern(`\b([a-z][a-z0-9+.-]*)://[^\s"']+`)
 	// assigned is a value that a sentence gives to a name of a secret.
 	assigned = text.Pattern(`(?i)\b((?:bearer|basic)\s+|[\w-]*(?:passw|token|secret|api_?key|credential|authorization)[\w-]*\s*[=:]\s*)("[^"]*"|'[^']*'|\S+)`)
+	// namesSecret matches the name of a variable that holds a secret.
+	namesSecret = text.Pattern(`(?i)passw|token|secret|api_?key|credential|auth`)
 	// opaque is a long word with digits: a token, a digest or an encoded text.
 	opaque = text.Pattern(`[A-Za-z0-9+/=_%\\-]{20,}`)
 )
@@ -224,6 +243,12 @@ var (
 func (s *scrubber) text(text string) string {
 	if isTime(text) {
 		return text
+	}
+	for _, secret := range s.secrets {
+		text = strings.ReplaceAll(text, secret, "…")
+		if quoted := strconv.Quote(secret); quoted != `"`+secret+`"` {
+			text = strings.ReplaceAll(text, quoted[1:len(quoted)-1], "…")
+		}
 	}
 	text = urlText().ReplaceAllString(text, "$1://…")
 	text = assigned().ReplaceAllString(text, "$1…")

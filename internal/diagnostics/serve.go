@@ -141,7 +141,7 @@ func socketIn(dir *os.File) string {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), socketName)
 }
 
-// askAgent asks the agent that uses a state directory, and reads at most most bytes.
+// askAgent asks the agent that uses a state directory, and reads as get does.
 func askAgent(ctx context.Context, stateDir, what string, most int64) ([]byte, error) {
 	dir, err := os.Open(filepath.Join(stateDir, socketDir))
 	if err != nil {
@@ -154,7 +154,7 @@ func askAgent(ctx context.Context, stateDir, what string, most int64) ([]byte, e
 	return get(ctx, &http.Client{Transport: transport}, "http://agent/"+what, most)
 }
 
-// get reads at most most bytes of an answer.
+// get reads at most most bytes of an answer. If there are more, it returns these and an error.
 func get(ctx context.Context, client *http.Client, url string, most int64) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
@@ -168,5 +168,12 @@ func get(ctx context.Context, client *http.Client, url string, most int64) ([]by
 	if response.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("it answers %s", response.Status)
 	}
-	return io.ReadAll(io.LimitReader(response.Body, most))
+	data, err := io.ReadAll(io.LimitReader(response.Body, most+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(data)) > most {
+		return data[:most], fmt.Errorf("it answers more than %d MiB", most>>20)
+	}
+	return data, nil
 }
