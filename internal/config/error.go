@@ -147,22 +147,26 @@ const maxExcerpt = 120
 // excerpt is a source file with its secrets masked.
 type excerpt []byte
 
-// secretValue matches quoted values of names that suggest a secret, userInfo
-// passwords in URLs, and urlRest all that follows the host.
+// secretName matches a name that suggests a secret and what stands before its value,
+// secretFlag such a flag and, as the next argument, its value, userInfo passwords in URLs, and urlRest all that
+// follows the host.
 var (
-	secretValue = text.Pattern(`(?i)([\w.-]*(?:token|secret|passw|api_?key|credential|authorization)[\w.-]*)"?\s*[=:]\s*[\[{]?\s*"((?:[^"\\\n]|\\.)*)`)
-	userInfo    = text.Pattern(`://([^/\s"@]*)@`)
-	urlRest     = text.Pattern(`(?i)https?://[^/?#\s"]*[/?#]([^\s"]+)`)
+	secretName = text.Pattern(`(?i)([\w.-]*(?:token|secret|passw|api_?key|credential|authorization)[\w.-]*)\\?"?\s*[=:]\s*(?:(?:bearer|basic)\s+)?`)
+	secretFlag = text.Pattern(`(?i)"-[\w-]*(?:token|secret|passw|api_?key|credential|authorization)[\w-]*"\s*,\s*"((?:[^"\\\n]|\\.)*)`)
+	userInfo   = text.Pattern(`://([^/\s"@]*)@`)
+	urlRest    = text.Pattern(`(?i)https?://[^/?#\s"]*[/?#]([^\s"]+)`)
+	heredoc    = text.Pattern(`^<<-?(\w+)\r?\n`)
 )
 
 func newExcerpt(src []byte) excerpt {
 	out := bytes.Clone(src)
-	for _, m := range secretValue().FindAllSubmatchIndex(src, -1) {
-		if name := bytes.ToLower(src[m[2]:m[3]]); !bytes.HasSuffix(name, []byte("_file")) {
-			mask(out[m[4]:m[5]])
+	done := 0 // values are masked up to here
+	for _, m := range secretName().FindAllSubmatchIndex(src, -1) {
+		if name := bytes.ToLower(src[m[2]:m[3]]); m[1] >= done && !bytes.HasSuffix(name, []byte("_file")) {
+			done = maskValue(src, out, m[1])
 		}
 	}
-	for _, re := range []*regexp.Regexp{userInfo(), urlRest()} {
+	for _, re := range []*regexp.Regexp{secretFlag(), userInfo(), urlRest()} {
 		for _, m := range re.FindAllSubmatchIndex(src, -1) {
 			mask(out[m[2]:m[3]])
 		}
@@ -170,9 +174,80 @@ func newExcerpt(src []byte) excerpt {
 	return out
 }
 
+// maskValue masks the strings and numbers of the value that begins at i, and returns its end. The syntax
+// of src may be wrong, and the value may be a part of a string.
+func maskValue(src, out []byte, i int) (end int) {
+	for depth := 0; i < len(src) && depth >= 0; {
+		switch c := src[i]; {
+		case c == '"':
+			end := stringEnd(src, i+1)
+			mask(out[i+1 : end])
+			i = end + 1
+		case c == '<' && heredoc().Match(src[i:min(i+maxExcerpt, len(src))]):
+			m := heredoc().FindSubmatchIndex(src[i:])
+			end := heredocEnd(src, i+m[1], src[i+m[2]:i+m[3]])
+			mask(out[i+m[1] : end])
+			i = end
+		case strings.IndexByte("[{(", c) >= 0:
+			depth++
+			i++
+		case strings.IndexByte("]})", c) >= 0:
+			depth--
+			i++
+		case depth == 0 && (c == ',' || c == '\n'):
+			return i
+		case strings.IndexByte(" \t\r\n,=:<", c) >= 0:
+			i++
+		default:
+			word := i
+			for i < len(src) && strings.IndexByte(" \t\r\n,=:\"'[](){}", src[i]) < 0 {
+				i++
+			}
+			i = max(i, word+1) // of another character
+			switch rest := bytes.TrimLeft(src[i:min(i+maxExcerpt, len(src))], " \t"); {
+			case depth > 0 && len(rest) > 0 && (rest[0] == '=' || rest[0] == ':'): // a name
+			case slices.Contains([]string{"true", "false", "null"}, string(src[word:i])):
+			default:
+				mask(out[word:i])
+			}
+			if depth == 0 {
+				return i
+			}
+		}
+	}
+	return min(i, len(src))
+}
+
+// stringEnd returns where a string ends: at its quote or, if that is missing, with the line.
+func stringEnd(src []byte, i int) int {
+	for ; i < len(src) && src[i] != '"' && src[i] != '\n'; i++ {
+		if src[i] == '\\' {
+			i++
+		}
+	}
+	return min(i, len(src))
+}
+
+// heredocEnd returns where the line begins that ends a heredoc.
+func heredocEnd(src []byte, i int, marker []byte) int {
+	for i < len(src) {
+		line, _, more := bytes.Cut(src[i:], []byte("\n"))
+		if bytes.Equal(bytes.TrimSpace(line), marker) {
+			return i
+		}
+		i += len(line)
+		if more {
+			i++
+		}
+	}
+	return len(src)
+}
+
 func mask(b []byte) {
 	for i := range b {
-		b[i] = '*'
+		if b[i] != '\n' {
+			b[i] = '*'
+		}
 	}
 }
 

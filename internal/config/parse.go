@@ -131,7 +131,7 @@ func checkConsulAddr(s string) error {
 	case scheme == "http" || scheme == "https":
 		u, err := url.Parse(s)
 		if err != nil || u.RawQuery != "" || u.Fragment != "" {
-			return fmt.Errorf("%q is not an address", s)
+			return errors.New("it is not an address: it must have a host, and no query or fragment") // which may hold a secret
 		}
 		_, err = parseAddress(u.Host)
 		return err
