@@ -120,6 +120,10 @@ test-fleet: build consul ## run several hosts in network namespaces; needs root,
 	[ "$$(id -u)" = 0 ] || { echo "make test-fleet: must be run as root" >&2; exit 1; }
 	GO='$(GO)' CONSUL_BIN='$(CONSUL)' JORC_BIN='$(abspath $(BIN)/jorc)' tools/test-tagged fleet -timeout 15m
 
+.PHONY: test-regressions
+test-regressions: consul ## put faults of the past back, one after the other: a test must notice each; writes docs/regressions.md: [NAMES='NAME…']
+	GO='$(GO)' CONSUL_BIN='$(CONSUL)' $(GO) run ./tools/regressions $(or $(NAMES),-write docs/regressions.md)
+
 .PHONY: soak
 soak: build consul ## run what takes hours; CI does not
 	GO='$(GO)' CONSUL_BIN='$(CONSUL)' JORC_BIN='$(abspath $(BIN)/jorc)' tools/test-tagged soak -race -timeout 12h
@@ -172,7 +176,7 @@ notice: ## write NOTICE, with the licenses of all modules that jorc contains
 	$(NOTICE_TOOL) ../..
 
 .PHONY: lint
-lint: ## gofumpt, go vet, staticcheck, the licenses, and vale over the texts
+lint: ## gofumpt, go vet, staticcheck, the licenses, the patches of regressions, and vale over the texts
 	@unformatted=$$($(LINT) gofumpt -l $$(git ls-files --cached --others --exclude-standard '*.go' | while read -r f; do [ -e "$$f" ] && echo "$$f"; done)); \
 	[ -z "$$unformatted" ] || { printf 'not formatted (make fmt):\n%s\n' "$$unformatted" >&2; exit 1; }
 	$(GO) vet ./...
@@ -187,6 +191,7 @@ lint: ## gofumpt, go vet, staticcheck, the licenses, and vale over the texts
 		[ "$$bytes" -le $(MOST_BYTES) ] || { echo "jorc for $$platform has $$bytes bytes, want at most $(MOST_BYTES)" >&2; exit 1; }; \
 	done
 	$(NOTICE_TOOL) -check ../..
+	GO='$(GO)' $(GO) run ./tools/regressions -check
 	$(LINT) staticcheck -tags system,fleet,soak,packages ./...
 	@echo vale of all texts; $(LINT) vale --output=line $(PROSE)
 
