@@ -122,7 +122,7 @@ test-fleet: build consul ## run several hosts in network namespaces; needs root,
 
 .PHONY: test-regressions
 test-regressions: consul ## put faults of the past back, one after the other: a test must notice each; writes docs/regressions.md: [NAMES='NAME…']
-	GO='$(GO)' CONSUL_BIN='$(CONSUL)' $(GO) run ./tools/regressions $(or $(NAMES),-write docs/regressions.md)
+	GO='$(GO)' CONSUL_BIN='$(CONSUL)' $(GO) run ./tools/regressions -write docs/regressions.md $(NAMES)
 
 .PHONY: soak
 soak: build consul ## run what takes hours; CI does not

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// document is the result of all patches as Markdown.
-func document(results []result) string {
+// document is the result of all patches as Markdown. What was not tried now has its row of before.
+func document(faults []fault, results []result, before string) string {
 	var b strings.Builder
 	b.WriteString(`# Regressions
 
@@ -18,16 +18,36 @@ still applies and that its test exists. CONTRIBUTING.md says how to add a patch.
 |---|---|---|---|---|---|
 `)
 	cell := func(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
-	proven := 0
+	tried := map[string]result{}
 	for _, r := range results {
-		with := string(r.with)
-		if r.proven() {
-			proven++
-		} else {
-			with = fmt.Sprintf("**not proven**: %s without, %s with the fault", r.without, r.with)
-		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | `%s` | %s |\n", r.fault.name, cell(r.fault.wrong), cell(r.fault.seen), cell(r.fault.found), r.fault.test, with)
+		tried[r.fault.name] = r
 	}
-	fmt.Fprintf(&b, "\n%d of %d faults are proven.\n", proven, len(results))
+	proven := 0
+	for _, f := range faults {
+		with := withBefore(f.name, before)
+		if r, ok := tried[f.name]; ok {
+			if with = string(r.with); !r.proven() {
+				with = notProvenMark + fmt.Sprintf(": %s without, %s with the fault", r.without, r.with)
+			}
+		}
+		if !strings.HasPrefix(with, notProvenMark) {
+			proven++
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | `%s` | %s |\n", f.name, cell(f.wrong), cell(f.seen), cell(f.found), f.test, with)
+	}
+	fmt.Fprintf(&b, "\n%d of %d faults are proven.\n", proven, len(faults))
 	return b.String()
+}
+
+const notProvenMark = "**not proven**"
+
+// withBefore is what the document of before says of the test with the fault.
+func withBefore(name, before string) string {
+	for line := range strings.Lines(before) {
+		if strings.HasPrefix(line, "| "+name+" |") {
+			cells := strings.Split(strings.TrimSuffix(strings.TrimSpace(line), " |"), " | ")
+			return cells[len(cells)-1]
+		}
+	}
+	return notProvenMark + ": not tried"
 }

@@ -3,6 +3,7 @@
 //	regressions -check [NAME…]                  each patch applies, its header is complete, its test exists
 //	regressions [-write FILE] [NAME…]           the test of each patch passes without it and fails with it
 //
+// The file is docs/regressions.md, in which patches that are not named keep their rows.
 // A fault is a file regressions/NAME.patch: a header in plain words (header.go), and a diff that puts the fault
 // back. Without names all are meant. The exit code is 1 if a patch is wrong or a test stays green.
 package main
@@ -13,6 +14,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -35,16 +37,13 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("regressions", flag.ContinueOnError)
 	root := flags.String("root", ".", "the root of the repository")
 	onlyCheck := flags.Bool("check", false, "look at the patches and run no test")
-	write := flags.String("write", "", "write the result of all patches as Markdown into this file")
+	write := flags.String("write", "", "write the results as Markdown into this file; what is not named keeps its row")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	faults, err := load(filepath.Join(*root, "regressions"), flags.Args())
 	if err != nil {
 		return err
-	}
-	if *write != "" && flags.NArg() > 0 {
-		return errors.New("-write needs the result of all patches: give no names")
 	}
 	if err := check(ctx, *root, faults); err != nil || *onlyCheck {
 		return err
@@ -54,7 +53,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	if *write != "" {
-		if err := os.WriteFile(*write, []byte(document(results)), 0o644); err != nil {
+		if err := writeDocument(*write, *root, results); err != nil {
 			return err
 		}
 	}
@@ -68,6 +67,19 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return fmt.Errorf("%d of %d patches are not proven: %s", len(green), len(results), strings.Join(green, ", "))
 	}
 	return nil
+}
+
+// writeDocument writes the results into a file that may have the rows of other patches.
+func writeDocument(path, root string, results []result) error {
+	before, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	all, err := load(filepath.Join(root, "regressions"), nil)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, []byte(document(all, results, string(before))), 0o644)
 }
 
 // load reads the patches of the directory with these names, or all of them.

@@ -173,11 +173,30 @@ func TestNames(t *testing.T) {
 		want string
 	}{
 		{[]string{"c"}, "has no patch c"},
-		{[]string{"-write", filepath.Join(root, "d.md"), "a"}, "-write needs the result of all patches"},
 		{[]string{"-root", filepath.Join(root, "m")}, "has no patch"},
 	} {
 		if err := run(t.Context(), append([]string{"-root", root}, test.args...), &out); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%v: error %v, want %q", test.args, err, test.want)
+		}
+	}
+}
+
+// TestRowsStay: the document keeps the rows of patches that are not tried again.
+func TestRowsStay(t *testing.T) {
+	t.Parallel()
+	root := repository(t, map[string]string{"a": patch("./m TestSum", wrongSum), "b": patch("./m TestSub", wrongSum)})
+	file := filepath.Join(root, "result.md")
+	for _, step := range []struct{ name, want string }{
+		{"a", "`./m TestSub` | **not proven**: not tried |\n\n1 of 2 faults are proven.\n"},
+		{"b", "`./m TestSub` | fails |\n\n2 of 2 faults are proven.\n"},
+	} {
+		var out strings.Builder
+		if err := run(t.Context(), []string{"-root", root, "-write", file, step.name}, &out); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(file)
+		if err != nil || !strings.HasSuffix(string(text), step.want) || !strings.Contains(string(text), "`./m TestSum` | fails |\n") {
+			t.Errorf("after %s: %v, want %q at the end:\n%s", step.name, err, step.want, text)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,19 +73,35 @@ func prove(ctx context.Context, root string, faults []fault, out io.Writer) ([]r
 	}
 	row("FAULT", "TEST", "WITHOUT", "WITH", "SECONDS", "")
 	var results []result
+	built, unbuiltFor := "", "" // the package and flags of the tests without a fault, and why they do not build
 	for _, f := range faults {
 		began := time.Now()
 		r := result{fault: f}
-		without, err := runTest(ctx, tree, f.test, filepath.Join(tmp, "without.test"), timeout)
-		if err != nil {
-			return nil, err
+		// Names begin with that of a package, so that patches of one follow one another.
+		if key := fmt.Sprint(f.test.pkg, f.test.flags); key != built {
+			if unbuiltFor, err = compile(ctx, tree, f.test, filepath.Join(tmp, "without.test")); err != nil {
+				return nil, err
+			}
+			built = key
+		}
+		without := trial{outcome: unbuilt, said: unbuiltFor}
+		if unbuiltFor == "" {
+			if without, err = runTest(ctx, tree, f.test, filepath.Join(tmp, "without.test"), timeout); err != nil {
+				return nil, err
+			}
 		}
 		if err := apply(ctx, tree, f); err != nil {
 			return nil, err
 		}
-		with, err := runTest(ctx, tree, f.test, filepath.Join(tmp, "with.test"), mostSlower*without.took+patience)
+		said, err := compile(ctx, tree, f.test, filepath.Join(tmp, "with.test"))
 		if err != nil {
 			return nil, err
+		}
+		with := trial{outcome: unbuilt, said: said}
+		if said == "" {
+			if with, err = runTest(ctx, tree, f.test, filepath.Join(tmp, "with.test"), mostSlower*without.took+patience); err != nil {
+				return nil, err
+			}
 		}
 		if err := apply(ctx, tree, f, "--reverse"); err != nil {
 			return nil, err
@@ -154,17 +171,24 @@ type trial struct {
 	took    time.Duration
 }
 
-// runTest builds the package's tests and runs one of them. Its error says that the test could not be tried;
-// that is not an outcome.
-func runTest(ctx context.Context, tree string, t test, binary string, timeout time.Duration) (trial, error) {
-	compile := exec.CommandContext(ctx, goCommand(), append([]string{"test", "-c", "-vet=off", "-ldflags=-w", "-o", binary}, append(t.flags, t.pkg)...)...)
-	compile.Dir = tree
-	if output, err := compile.CombinedOutput(); err != nil {
-		if ctx.Err() != nil {
-			return trial{}, ctx.Err()
-		}
-		return trial{outcome: unbuilt, said: first(output, regexp.MustCompile(`(?m)^.*\.go:\d+:.*$`))}, nil
+// compile builds the package's tests. It returns what the compiler says if they do not build. Its error says that
+// they could not be tried.
+func compile(ctx context.Context, tree string, t test, binary string) (said string, err error) {
+	cmd := exec.CommandContext(ctx, goCommand(), append([]string{"test", "-c", "-vet=off", "-ldflags=-w", "-o", binary}, append(t.flags, t.pkg)...)...)
+	cmd.Dir = tree
+	output, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	switch {
+	case ctx.Err() != nil:
+		return "", ctx.Err()
+	case errors.As(err, &exit):
+		return cmp.Or(first(output, regexp.MustCompile(`(?m)^.*\.go:\d+:.*$`)), err.Error()), nil
 	}
+	return "", err
+}
+
+// runTest runs one of a package's tests. Its error says that the test could not be tried; that is not an outcome.
+func runTest(ctx context.Context, tree string, t test, binary string, timeout time.Duration) (trial, error) {
 	pattern := "^" + strings.ReplaceAll(t.name, "/", "$/^") + "$"
 	cmd := exec.CommandContext(ctx, binary, "-test.run="+pattern, "-test.v", "-test.count=1", "-test.timeout="+timeout.String())
 	cmd.Dir = filepath.Join(tree, t.pkg)
