@@ -46,7 +46,7 @@ var layers = map[string]float64{
 	"internal/watch":        5,
 	"internal/fixture":      5.5, // tests of templates without Consul
 	"internal/blocker":      5,
-	"internal/drpcli":       5.5, // filters of members as scripts write them
+	"internal/legacy":       5.5, // what only scripts of old systems need
 	"internal/doctor":       6.2, // from the table of keys; and whether a rollout can progress
 	"internal/profile":      4,
 	"internal/slots":        4,

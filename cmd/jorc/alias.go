@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
-	"net/netip"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -17,8 +14,8 @@ import (
 	"github.com/jorc/jorc/internal/agent"
 	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/cluster"
-	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/doctor"
+	"github.com/jorc/jorc/internal/legacy"
 )
 
 // legacyServicesFile is a file that existing host scripts use.
@@ -80,14 +77,14 @@ func aliasCommands(env *environment) []*cli.Command {
 	all = append(all, &cli.Command{
 		Name: "check_puppet", Usage: "exit 9 while convergence is held on this host", ArgsUsage: "[HOST]", Action: env.onCluster(env.checkPuppet),
 	})
-	for _, r := range refusedAliases {
+	for _, r := range legacy.Refused() {
 		all = append(all, &cli.Command{
-			Name: r.name, Usage: "not supported", SkipFlagParsing: true,
+			Name: r.Name, Usage: "not supported", SkipFlagParsing: true,
 			Action: func(c *cli.Context) error {
 				if args := c.Args().Slice(); slices.Contains(args, "--help") || slices.Contains(args, "-h") {
 					return cli.ShowSubcommandHelp(c)
 				}
-				return usagef(c, "%s is not supported: use %s", r.name, r.instead)
+				return usagef(c, "%s is not supported: use %s", r.Name, r.Instead)
 			},
 		})
 	}
@@ -95,16 +92,6 @@ func aliasCommands(env *environment) []*cli.Command {
 		c.Hidden, c.Category = true, legacyCategory
 	}
 	return all
-}
-
-// refusedAliases are commands of the old orchestrator without an equivalent.
-var refusedAliases = [...]struct{ name, instead string }{
-	{"debug_timeout", "'jorc update why' on the host that is late"},
-	{"upgrade_status", "'jorc update show'"},
-	{"enable_puppet", "'jorc cluster unhold --node HOST' (and 'jorc cluster hold')"},
-	{"set_config", "'jorc cluster profile set KEY VALUE' (--role R, --node N)"},
-	{"manage_config", "'jorc cluster profile set|get|remove KEY' (--role R, --node N)"},
-	{"host_data", "'jorc cluster profile get KEY --node HOST --effective'"},
 }
 
 // exitPuppetDisabled is the exit code of check_puppet that scripts know.
@@ -220,108 +207,12 @@ func publishServiceCommand(env *environment) *cli.Command {
 	}
 }
 
-// published is what `publish_service` was asked for.
-type published struct {
-	host      string // empty: this one
-	addresses []taggedAddress
-	services  []string
-}
-
-type taggedAddress struct {
-	tag     string // empty: that of the interface that has it
-	address netip.Addr
-}
-
-// parsePublished reads [HOST] [INTERFACE=]ADDRESS… SERVICE…: the first argument
-// is a host when an address follows it, the addresses end at the first other word.
-func parsePublished(args []string) (p published, err error) {
-	if len(args) > 1 && !isAddress(args[0]) && isAddress(args[1]) {
-		p.host, args = args[0], args[1:]
-	}
-	for len(args) > 0 && isAddress(args[0]) {
-		p.addresses, args = append(p.addresses, parseAddress(args[0])), args[1:]
-	}
-	for _, s := range args {
-		if s == "" || isAddress(s) {
-			return p, fmt.Errorf("%q is not the name of a service", s)
-		}
-	}
-	p.services = args
-	switch {
-	case len(p.addresses) == 0:
-		return p, fmt.Errorf("missing ADDRESS")
-	case len(p.services) == 0:
-		return p, fmt.Errorf("missing SERVICE")
-	}
-	return p, nil
-}
-
-func isAddress(s string) bool { return parseAddress(s).address.IsValid() }
-
-// parseAddress reads [INTERFACE=]ADDRESS; the address is invalid for any other text.
-func parseAddress(s string) taggedAddress {
-	tag, text, tagged := strings.Cut(s, "=")
-	if !tagged {
-		tag, text = "", s
-	}
-	address, err := netip.ParseAddr(text)
-	if err != nil || address.Zone() != "" || tagged && tag == "" {
-		return taggedAddress{}
-	}
-	return taggedAddress{tag, address.Unmap()}
-}
-
-// tagged gives each address a name of its own: the one it came with, that of
-// its interface, or lan.
-func tagged(addresses []taggedAddress, interfaces map[netip.Addr]string) map[string]config.Address {
-	all := make(map[string]config.Address, len(addresses))
-	for _, a := range addresses {
-		name := a.tag
-		if name == "" {
-			name = interfaces[a.address]
-		}
-		if name == "" {
-			name = "lan"
-		}
-		free := name
-		for i := 2; ; i++ {
-			if _, taken := all[free]; !taken {
-				break
-			}
-			free = name + "_" + strconv.Itoa(i)
-		}
-		all[free] = config.Address{Host: a.address.String()}
-	}
-	return all
-}
-
-// localInterfaces are the names of this host's interfaces by their addresses.
-func localInterfaces() (map[netip.Addr]string, error) {
-	interfaces, err := net.Interfaces()
-	if err != nil {
-		return nil, err
-	}
-	names := map[netip.Addr]string{}
-	for _, i := range interfaces {
-		addresses, err := i.Addrs()
-		if err != nil {
-			return nil, err
-		}
-		for _, a := range addresses {
-			if prefix, err := netip.ParsePrefix(a.String()); err == nil {
-				names[prefix.Addr().Unmap()] = i.Name
-			}
-		}
-	}
-	return names, nil
-}
-
 func (e *environment) publishServices(c *cli.Context) error {
-	var p published
+	var p legacy.Published
 	var err error
 	args := arguments(c)
 	if len(args) > 0 {
-		if p, err = parsePublished(args); err != nil {
+		if p, err = legacy.ParsePublished(args); err != nil {
 			return usagef(c, "%v", err)
 		}
 	}
@@ -331,18 +222,20 @@ func (e *environment) publishServices(c *cli.Context) error {
 	}
 	services := settings.Services
 	if len(args) > 0 {
-		if p.host != "" {
+		if p.Host != "" {
 			own, err := e.ownNode(c)
 			if err != nil {
 				return err
 			}
-			if own != p.host {
-				return fmt.Errorf("services are published on the host that has them: this is %s, not %s", own, p.host)
+			if own != p.Host {
+				return fmt.Errorf("services are published on the host that has them: this is %s, not %s", own, p.Host)
 			}
 		}
-		if services, err = p.definitions(); err != nil {
-			return err
+		interfaces, err := legacy.Interfaces()
+		if err != nil {
+			return fmt.Errorf("find the interfaces: %w", err)
 		}
+		services = p.Definitions(interfaces)
 	}
 	for _, s := range services {
 		// An agent that runs with the same configuration has registered its services.
@@ -352,17 +245,4 @@ func (e *environment) publishServices(c *cli.Context) error {
 		}
 	}
 	return nil
-}
-
-// definitions are the services to register.
-func (p published) definitions() ([]config.Service, error) {
-	interfaces, err := localInterfaces()
-	if err != nil {
-		return nil, fmt.Errorf("find the interfaces: %w", err)
-	}
-	var all []config.Service
-	for _, name := range p.services {
-		all = append(all, config.Service{Name: name, Address: p.addresses[0].address.String(), TaggedAddresses: tagged(p.addresses, interfaces)})
-	}
-	return all, nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/cluster"
-	"github.com/jorc/jorc/internal/drpcli"
+	"github.com/jorc/jorc/internal/legacy"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/runs"
 )
@@ -22,7 +22,7 @@ func drpcliCommand(env *environment) *cli.Command {
 }
 
 func (e *environment) drpcli(c *cli.Context) error {
-	call, err := drpcli.Read(e.stdin)
+	call, err := legacy.ReadCall(e.stdin)
 	if err != nil {
 		return usagef(c, "%v", err)
 	}
@@ -37,7 +37,7 @@ func (e *environment) drpcli(c *cli.Context) error {
 	return e.drpcliList(c, call)
 }
 
-func (e *environment) drpcliParam(c *cli.Context, call drpcli.Call) error {
+func (e *environment) drpcliParam(c *cli.Context, call legacy.Call) error {
 	v, err := call.ParsedValue()
 	if err != nil {
 		return usagef(c, "%v", err)
@@ -55,7 +55,7 @@ func (e *environment) drpcliParam(c *cli.Context, call drpcli.Call) error {
 	})
 }
 
-func (e *environment) drpcliMeta(c *cli.Context, call drpcli.Call) error {
+func (e *environment) drpcliMeta(c *cli.Context, call legacy.Call) error {
 	v, err := call.ParsedValue()
 	if err != nil {
 		return usagef(c, "%v", err)
@@ -67,12 +67,12 @@ func (e *environment) drpcliMeta(c *cli.Context, call drpcli.Call) error {
 	return cl.SetMemberMeta(c.Context, call.Name, call.Key, &v)
 }
 
-func (e *environment) drpcliList(c *cli.Context, call drpcli.Call) error {
+func (e *environment) drpcliList(c *cli.Context, call legacy.Call) error {
 	cl, err := e.cluster(c, "")
 	if err != nil {
 		return err
 	}
-	filter, err := drpcli.Filter(cl.Name(), call.Terms)
+	filter, err := legacy.Filter(cl.Name(), call.Terms)
 	if err != nil {
 		return usagef(c, "drpcli %s: %v", call.Verb, err)
 	}
@@ -92,14 +92,14 @@ func (e *environment) drpcliList(c *cli.Context, call drpcli.Call) error {
 		_, err := fmt.Fprintln(c.App.Writer, len(all))
 		return err
 	}
-	machines := make([]drpcli.Machine, len(all))
+	machines := make([]legacy.Machine, len(all))
 	for i, m := range all {
-		machines[i] = drpcli.MachineOf(cl.Name(), m, call.Slim)
+		machines[i] = legacy.MachineOf(cl.Name(), m, call.Slim)
 	}
 	return writeJSON(c.App.Writer, machines)
 }
 
-func (e *environment) drpcliWorkflow(c *cli.Context, call drpcli.Call) error {
+func (e *environment) drpcliWorkflow(c *cli.Context, call legacy.Call) error {
 	cl, err := e.cluster(c, "")
 	if err != nil {
 		return err
@@ -120,7 +120,7 @@ func (e *environment) drpcliWorkflow(c *cli.Context, call drpcli.Call) error {
 		return err
 	}
 	noteNoOrchestrator(c, cl)
-	machine := drpcli.MachineOf(cl.Name(), m, nil)
+	machine := legacy.MachineOf(cl.Name(), m, nil)
 	machine.Workflow, machine.Run = call.Value, id
 	return writeJSON(c.App.Writer, machine)
 }

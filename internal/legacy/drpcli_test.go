@@ -1,4 +1,4 @@
-package drpcli_test
+package legacy_test
 
 import (
 	"fmt"
@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/jorc/jorc/internal/cluster"
-	"github.com/jorc/jorc/internal/drpcli"
+	"github.com/jorc/jorc/internal/legacy"
 	"github.com/jorc/jorc/internal/profile"
 )
 
@@ -19,7 +19,7 @@ func stdin(rest string, args ...string) string {
 	return text + rest
 }
 
-func TestRead(t *testing.T) {
+func TestReadCall(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ args, want, err string }{
 		{args: "profiles set prod param k to v", want: "profiles set|prod|k|v"},
@@ -32,7 +32,7 @@ func TestRead(t *testing.T) {
 		{args: "machines destroy n1", err: "use 'jorc cluster leave'"},
 		{args: "-x machines list", err: "drpcli: flag -x is not supported"},
 	} {
-		call, err := drpcli.Read(strings.NewReader(stdin("", strings.Fields(test.args)...)))
+		call, err := legacy.ReadCall(strings.NewReader(stdin("", strings.Fields(test.args)...)))
 		if test.err != "" {
 			if err == nil || !strings.Contains(err.Error(), test.err) {
 				t.Errorf("%s: error %v, want %q", test.args, err, test.err)
@@ -44,7 +44,7 @@ func TestRead(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "2\x00a\x00", "-1\x00", "x\x00"} {
-		if _, err := drpcli.Read(strings.NewReader(text)); err == nil {
+		if _, err := legacy.ReadCall(strings.NewReader(text)); err == nil {
 			t.Errorf("Read(%q) succeeds", text)
 		}
 	}
@@ -53,7 +53,7 @@ func TestRead(t *testing.T) {
 // TestParsedValue: "-" is what follows the arguments; an error has no value in it.
 func TestParsedValue(t *testing.T) {
 	t.Parallel()
-	call, err := drpcli.Read(strings.NewReader(stdin("a\nb", strings.Fields("profiles set prod param k to -")...)))
+	call, err := legacy.ReadCall(strings.NewReader(stdin("a\nb", strings.Fields("profiles set prod param k to -")...)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestParsedValue(t *testing.T) {
 // TestRef: a param that does not exist has the default of its schema, or is empty.
 func TestRef(t *testing.T) {
 	t.Parallel()
-	call, err := drpcli.Read(strings.NewReader(stdin("", "-r", "", "profiles", "set", "prod", "param", "k", "to", "v")))
+	call, err := legacy.ReadCall(strings.NewReader(stdin("", "-r", "", "profiles", "set", "prod", "param", "k", "to", "v")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestRef(t *testing.T) {
 	if r := ref(profile.Document{}); r.Absent || r.Value == nil || r.Default == nil || !r.Default.Equal(*r.Value) {
 		t.Errorf("got %+v; want an absent param to count as empty", r)
 	}
-	call, err = drpcli.Read(strings.NewReader(stdin("", strings.Fields("profiles add prod param k to v")...)))
+	call, err = legacy.ReadCall(strings.NewReader(stdin("", strings.Fields("profiles add prod param k to v")...)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,12 +101,12 @@ func TestFilter(t *testing.T) {
 		"Uuid Eq n2":                  false,
 		`Node == "n1"`:                true,
 	} {
-		f, err := drpcli.Filter("prod", strings.Fields(terms))
+		f, err := legacy.Filter("prod", strings.Fields(terms))
 		if err != nil || f.Match(&m) != want {
 			t.Errorf("%q: match %v, %v; want %v", terms, !want, err, want)
 		}
 	}
-	if _, err := drpcli.Filter("prod", []string{"Bios", "Eq", "x"}); err == nil {
+	if _, err := legacy.Filter("prod", []string{"Bios", "Eq", "x"}); err == nil {
 		t.Error("a field that members do not have is accepted")
 	}
 }

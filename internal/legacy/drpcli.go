@@ -1,7 +1,7 @@
-// Package drpcli reads calls of drpcli, the command line of Digital Rebar, as
-// scripts for its clusters make them. The function drpcli of setup.tmpl passes the
-// arguments on stdin, because the process list would show the values in them.
-package drpcli
+// Package legacy has what only the scripts of old systems need: the calls of drpcli, the command line of
+// Digital Rebar, what publish_service is asked for, and the commands that are refused. The function drpcli of
+// setup.tmpl passes the arguments on stdin, because the process list would show the values in them.
+package legacy
 
 import (
 	"bytes"
@@ -31,7 +31,7 @@ var replacements = map[string]string{
 	"events": "cluster events", "users": "cluster bootstrap-acl", "roles": "cluster bootstrap-acl", "contents": "cluster import",
 }
 
-// Call is one call.
+// Call is one call of drpcli.
 type Call struct {
 	Verb  string // the noun and its verbs: "profiles set"
 	Name  string // PROFILE or ID
@@ -44,8 +44,8 @@ type Call struct {
 	rest []byte  // of stdin
 }
 
-// Read reads the arguments of a call and what follows them.
-func Read(in io.Reader) (Call, error) {
+// ReadCall reads the arguments of a call of drpcli and what follows them.
+func ReadCall(in io.Reader) (Call, error) {
 	data, err := io.ReadAll(io.LimitReader(in, 2*profile.MaxInput))
 	if err != nil {
 		return Call{}, err
