@@ -1,9 +1,13 @@
 package durable
 
 import (
+	"context"
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"testing"
 )
 
@@ -39,5 +43,41 @@ func TestHolder(t *testing.T) {
 	}
 	if _, err := Holder(filepath.Join(path, "below")); err == nil {
 		t.Error("a path below a file: want an error")
+	}
+}
+
+// TestHolderWhileForking: a child that is being forked has a copy of the file that Holder looked at, but not its
+// lock.
+func TestHolderWhileForking(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "lock")
+	if err := os.WriteFile(path, []byte("4711\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var forking sync.WaitGroup
+	for range 4 {
+		forking.Go(func() {
+			for ctx.Err() == nil {
+				_ = exec.CommandContext(ctx, "true").Run() // ends with ctx
+			}
+		})
+	}
+	defer forking.Wait()
+	defer stop()
+	for range 2000 {
+		if holder, err := Holder(path); holder != "" || err != nil {
+			t.Fatalf("got %q, %v", holder, err)
+		}
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := flock(f, lockNow); err != nil {
+			t.Fatalf("after Holder looked: %v", err)
+		}
+		if err := errors.Join(flock(f, unlock), f.Close()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -40,7 +40,7 @@ func TryLock(path string) (*Lock, error) {
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
 	if err := writePID(f); err != nil {
-		_ = f.Close()
+		_, _ = flock(f, unlock), f.Close()
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
 	return &Lock{file: f}, nil
@@ -99,10 +99,14 @@ func Holder(path string) (string, error) {
 	if strings.TrimSpace(string(text)) == "" {
 		return "", nil // given back: trying it could get in the way of another process
 	}
-	err = flock(f, lockSharedNow) // closing the file gives it back
+	err = flock(f, lockSharedNow)
 	switch {
-	case err == nil:
-		return "", nil // its holder has ended without giving it back
+	case err == nil: // its holder has ended without giving it back
+		// As in Unlock, closing alone would leave it to a child that is just being forked.
+		if err := flock(f, unlock); err != nil {
+			return "", fmt.Errorf("lock %s: %w", path, err)
+		}
+		return "", nil
 	case errors.Is(err, syscall.EWOULDBLOCK):
 		return holder(f), nil
 	}
