@@ -46,7 +46,7 @@ func TestHolder(t *testing.T) {
 	}
 }
 
-// TestHolderWhileForking: a child that is being forked has a copy of the file that Holder looked at, but not its
+// TestHolderWhileForking: a child that is being forked has a copy of the file that Holder read, but not its
 // lock.
 func TestHolderWhileForking(t *testing.T) {
 	t.Parallel()
