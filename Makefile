@@ -126,6 +126,15 @@ test-fleet: build consul ## run several hosts in network namespaces; needs root,
 test-regressions: consul ## put faults of the past back, one after the other: a test must notice each; writes docs/regressions.md: [NAMES='NAME…']
 	GO='$(GO)' CONSUL_BIN='$(CONSUL)' $(GO) run ./tools/regressions -write docs/regressions.md $(NAMES)
 
+# TIME is that of each fuzzer.
+.PHONY: fuzz
+fuzz: ## fuzz, and keep the inputs that cover something new: [NAMES='FuzzName…'] [TIME=5s]
+	GO='$(GO)' $(GO) run ./tools/fuzz -grow '$(or $(TIME),5s)' $(NAMES)
+
+.PHONY: fuzz-coverage
+fuzz-coverage: ## measure what the corpora of the fuzzers cover and write docs/fuzzing.md
+	GO='$(GO)' $(GO) run ./tools/fuzz -write docs/fuzzing.md
+
 .PHONY: soak
 soak: build consul ## run what takes hours; CI does not
 	GO='$(GO)' CONSUL_BIN='$(CONSUL)' JORC_BIN='$(abspath $(BIN)/jorc)' tools/test-tagged soak -race -timeout 12h
@@ -194,6 +203,7 @@ lint: ## gofumpt, go vet, staticcheck, the licenses, the patches of regressions,
 	done
 	$(NOTICE_TOOL) -check ../..
 	GO='$(GO)' $(GO) run ./tools/regressions -check
+	$(GO) run ./tools/fuzz -check
 	$(LINT) staticcheck -tags system,fleet,soak,packages ./...
 	@echo vale of all texts; $(LINT) vale --output=line $(PROSE)
 

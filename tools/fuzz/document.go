@@ -18,9 +18,9 @@ func writeDocument(ctx context.Context, file string, all []fuzzer, out io.Writer
 	var b strings.Builder
 	b.WriteString(`# Fuzzing
 
-Each parser has a fuzzer. Its corpus, ` + "`testdata/fuzz/FuzzName`" + ` of the package, is in the repository, and ` + "`make test`" + ` runs it: the inputs that
-once failed, and of those that the fuzzer found the ones that cover something which shorter ones do not. ` + "`make fuzz`" + ` fuzzes and adds inputs, ` + "`make fuzz NAMES=FuzzLoad TIME=10m`" + `
-one fuzzer for longer. ` + "`make fuzz-coverage`" + ` writes this table: the share of the statements that a fuzzer's seeds and corpus execute, without any other test.
+Each parser has a fuzzer. Its corpus, ` + "`testdata/fuzz/FuzzName`" + ` of the package, is in the repository, and ` + "`make test`" + ` runs it. It holds inputs that
+failed once, and inputs of which each covers something that shorter ones do not. ` + "`make fuzz NAMES=FuzzLoad TIME=10m`" + ` fuzzes and adds inputs.
+` + "`make fuzz-coverage`" + ` writes this table: the share of the statements that a fuzzer's seeds and corpus execute, without any other test.
 
 | package | fuzzer | inputs | bytes | of the functions that it calls | of the package |
 |---|---|---|---|---|---|

@@ -115,7 +115,7 @@ func fuzzers(ctx context.Context, root string, names []string) ([]fuzzer, error)
 // Bounds of a corpus: it is read in each run of the tests, and by readers of the repository.
 const (
 	maxInputs = 24
-	maxInput  = 1 << 10 // bytes
+	maxInput  = 4 << 10 // bytes
 )
 
 // check reports what is wrong with the corpora and the document.

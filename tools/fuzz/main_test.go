@@ -84,7 +84,7 @@ func TestCheck(t *testing.T) {
 		{"good", map[string]string{corpus + "b": input("b")}, ""},
 		{"no corpus", nil, "m FuzzParse has no corpus"},
 		{"too many", many, "m FuzzParse has 25 inputs, want at most 24"},
-		{"too long", map[string]string{corpus + "b": input(strings.Repeat("b", maxInput))}, "the input b has 1051 bytes"},
+		{"too long", map[string]string{corpus + "b": input(strings.Repeat("b", maxInput))}, "the input b has 4123 bytes"},
 		{"no row", map[string]string{corpus + "b": input("b"), "docs/fuzzing.md": "| m | FuzzOther |"}, "docs/fuzzing.md has no row of m FuzzParse"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
