@@ -50,14 +50,14 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	switch {
-	case *onlyCheck:
-		return check(*root, all)
+	case *onlyCheck && flags.NArg() == 0:
+		return errors.Join(check(*root, all), abandoned(ctx, *root, all))
 	case *grow != "":
 		return growAll(ctx, all, *grow, out)
 	case *write != "" && flags.NArg() == 0:
 		return writeDocument(ctx, *write, all, out)
 	}
-	return errors.New("give one of -check, -grow TIME and -write FILE, and no names to -write")
+	return errors.New("give one of -check, -grow TIME and -write FILE, and names to -grow alone")
 }
 
 // fuzzer is one fuzz target.
@@ -147,6 +147,29 @@ func check(root string, all []fuzzer) error {
 		}
 		if !strings.Contains(string(text), "| "+f.pkg+" | "+f.name+" |") {
 			errs = append(errs, fmt.Errorf("docs/fuzzing.md has no row of %s: make fuzz-coverage", f))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// abandoned names the corpora whose fuzzers were moved or removed.
+func abandoned(ctx context.Context, root string, all []fuzzer) error {
+	cmd := exec.CommandContext(ctx, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*/testdata/fuzz/*")
+	cmd.Dir = root
+	list, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("git ls-files: %w", err)
+	}
+	known := map[string]bool{}
+	for _, f := range all {
+		known[filepath.ToSlash(filepath.Join(f.pkg, "testdata", "fuzz", f.name))] = true
+	}
+	var errs []error
+	for file := range strings.SplitSeq(strings.TrimRight(string(list), "\x00"), "\x00") {
+		dir := path.Dir(file)
+		if _, err := os.Stat(filepath.Join(root, file)); err == nil && file != "" && !known[dir] {
+			known[dir] = true
+			errs = append(errs, fmt.Errorf("%s is the corpus of a fuzzer that does not exist: move or remove it", dir))
 		}
 	}
 	return errors.Join(errs...)

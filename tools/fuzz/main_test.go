@@ -85,6 +85,7 @@ func TestCheck(t *testing.T) {
 		{"no corpus", nil, "m FuzzParse has no corpus"},
 		{"too many", many, "m FuzzParse has 25 inputs, want at most 24"},
 		{"too long", map[string]string{corpus + "b": input(strings.Repeat("b", maxInput))}, "the input b has 4123 bytes"},
+		{"no fuzzer", map[string]string{corpus + "b": input("b"), "m/testdata/fuzz/FuzzGone/b": input("b")}, "m/testdata/fuzz/FuzzGone is the corpus of a fuzzer that does not exist"},
 		{"no row", map[string]string{corpus + "b": input("b"), "docs/fuzzing.md": "| m | FuzzOther |"}, "docs/fuzzing.md has no row of m FuzzParse"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -148,7 +149,7 @@ func TestUsage(t *testing.T) {
 		want string
 	}{
 		{[]string{"-check", "FuzzNothing"}, "there is no fuzzer FuzzNothing"},
-		{[]string{"-write", "x", "FuzzParse"}, "no names to -write"},
+		{[]string{"-write", "x", "FuzzParse"}, "names to -grow alone"},
 		{nil, "give one of"},
 	} {
 		if err := run(t.Context(), append([]string{"-root", root}, test.args...), nil); err == nil || !strings.Contains(err.Error(), test.want) {
