@@ -10,11 +10,11 @@ func document(faults []fault, results []result, before string) string {
 	var b strings.Builder
 	b.WriteString(`# Regressions
 
-Each fault in this table was found once, and repaired. The patch ` + "`regressions/NAME.patch`" + ` puts it back, and the test beside it
+Each fault in this table was found once and repaired, unless its row says that it never was one. The patch ` + "`regressions/NAME.patch`" + ` puts it back, and the test beside it
 fails. ` + "`make test-regressions`" + ` tries all patches in a copy of the tree and writes this document. ` + "`make lint`" + ` checks that each patch
 still applies and that its test exists. CONTRIBUTING.md says how to add a patch.
 
-| fault | what was wrong | what an operator saw | found by | test | with the fault |
+| fault | what was wrong | what an operator saw | shown by | test | with the fault |
 |---|---|---|---|---|---|
 `)
 	cell := func(text string) string { return strings.ReplaceAll(text, "|", `\|`) }

@@ -13,7 +13,7 @@ import (
 //
 //	Wrong:    what was wrong
 //	Seen:     what an operator saw
-//	Found:    by what it was found
+//	Found:    the attack, acceptance or test that shows it; where the history does not say so, what its test does
 //	Repaired: the subject of the commit that repaired it
 //	Test:     ./PACKAGE TestName [-race] [-tags=TAGS]
 type fault struct {
