@@ -36,7 +36,8 @@ var layers = map[string]float64{
 	"internal/lease":        6.8, // a host that asks to be out of service
 	"internal/orchestrator": 7,
 	"internal/stage":        6.5, // new content of files, with the amounts and the order of rollouts
-	"internal/change":       6.7, // who is out of service for changes of all kinds
+	"internal/change":       5.5, // how changes reach hosts: offers, answers, the ledger
+	"internal/budget":       6.7, // who is out of service for changes of all kinds
 	"internal/runs":         6.5, // runs hosts' workflows, with the limits of rollouts
 	"templates":             5.5, // files that ship; workflow takes them in, and their tests render them with watch
 	"internal/rollout":      6,

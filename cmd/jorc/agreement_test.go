@@ -47,7 +47,7 @@ func TestAgreement(t *testing.T) {
 	at := func(version string) string { return `{"format":1,"version":"` + version + `"}` }
 	now := time.Now().UTC().Format(time.RFC3339)
 	open := func(state string) string {
-		return `{"format":1,"version":"v1","grant":{"id":"1.1.x","version":"v2","state":"` + state + `","since":"` + now + `"}}`
+		return `{"format":1,"version":"v1","grants":[{"change":"version","id":"1.1.x","tag":"v2","state":"` + state + `","since":"` + now + `"}]}`
 	}
 	maintenance := func(notes string) consul.HealthChecks {
 		return consul.HealthChecks{{CheckID: "_node_maintenance", Name: "Node Maintenance Mode", Status: "critical", Notes: notes}}
@@ -73,7 +73,7 @@ func TestAgreement(t *testing.T) {
 		},
 		{host: "failed", report: open("failed"), counts: func(c *pace.Counts) { c.Failed++ }, why: []string{"stays out of service and tries again by itself"}, code: exitFailed},
 		{
-			host: "given-up", report: open("accepted"), grant: `{"format":1,"id":"1.1.x","version":"v2","state":"given up","by":"ann","since":"` + now + `"}`,
+			host: "given-up", report: open("accepted"), grant: `{"format":1,"grants":[{"change":"version","id":"1.1.x","tag":"v2","state":"given up","by":"ann","since":"` + now + `"}]}`,
 			counts: func(c *pace.Counts) { c.GivenUp++ }, why: []string{"an operator gave up on it at "}, code: exitFailed,
 		},
 		{host: "held", report: at("v1"), counts: held, why: []string{"convergence is held since", "disk is replaced"}, code: exitStopped},
@@ -139,7 +139,7 @@ func (m *machine) situate(it situation) {
 	m.must("cluster", "join", "--node", it.host, "--role", role)
 	m.put("jorc/default/nodes/"+it.host, it.report)
 	if it.grant != "" {
-		m.put("jorc/default/host/"+it.host+"/grant", it.grant)
+		m.put("jorc/default/host/"+it.host+"/grants", it.grant)
 	}
 	if it.absent {
 		return
@@ -356,7 +356,7 @@ workflow "converge" {
 	}
 
 	now := time.Now().UTC().Format(time.RFC3339)
-	m.situate(situation{host: "slow", report: `{"format":1,"version":"v1","grant":{"id":"1.1.x","version":"v2","state":"accepted","since":"` + now + `"}}`})
+	m.situate(situation{host: "slow", report: `{"format":1,"version":"v1","grants":[{"change":"version","id":"1.1.x","tag":"v2","state":"accepted","since":"` + now + `"}]}`})
 	says("grant      slow: accepted of v2", "update show")
 	if err := os.Remove(m.path("state/hold")); err != nil {
 		t.Fatal(err)

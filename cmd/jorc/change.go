@@ -12,7 +12,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/jorc/jorc/internal/change"
+	"github.com/jorc/jorc/internal/budget"
 	"github.com/jorc/jorc/internal/lease"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
@@ -206,7 +206,7 @@ func (e *environment) versionChanges(c *cli.Context, cl *target, ended bool) (al
 
 // filesChanges is one change for each stage.
 func (e *environment) filesChanges(c *cli.Context, cl *target) (all []shownChange, err error) {
-	stages, err := stage.Show(c.Context, cl.Cluster, "", change.PlacesOf(cl.rollouts(), readLife), time.Now())
+	stages, err := stage.Show(c.Context, cl.Cluster, "", budget.OfState(cl.rollouts(), readLife), time.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -380,7 +380,7 @@ func (e *environment) whyChanges(c *cli.Context, cl *target) error {
 			all = append(all, waitingChange{changeVersion + "." + why.Desired, r.Reason, r.Detail})
 		}
 	}
-	stages, err := stage.Show(c.Context, cl.Cluster, "", change.PlacesOf(cl.rollouts(), readLife), time.Now())
+	stages, err := stage.Show(c.Context, cl.Cluster, "", budget.OfState(cl.rollouts(), readLife), time.Now())
 	if err != nil {
 		return err
 	}
@@ -445,7 +445,7 @@ func (e *environment) waitForFiles(c *cli.Context, cl *target, name string) erro
 	defer cancel()
 	var last stage.Status
 	live := e.live(c, quietWait)
-	err := stage.Wait(ctx, cl.Cluster, name, change.PlacesOf(cl.rollouts(), readLife), func(s stage.Status) {
+	err := stage.Wait(ctx, cl.Cluster, name, budget.OfState(cl.rollouts(), readLife), func(s stage.Status) {
 		if last.Stage == "" {
 			noteUnorchestratedStage(c, s)
 		}

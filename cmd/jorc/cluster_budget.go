@@ -10,7 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/jorc/jorc/internal/change"
+	"github.com/jorc/jorc/internal/budget"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
@@ -88,7 +88,7 @@ type budgetShown struct {
 	Budget  *pace.Budget   `json:"budget"` // null: none
 	Limits  []pace.Use     `json:"limits"`
 	Out     []pace.Host    `json:"out"`
-	Waiting []change.Waits `json:"waiting"`
+	Waiting []budget.Waits `json:"waiting"`
 	// Alone holds the orchestrator's lock, and no other candidate is up: it is taken out as any
 	// other host. Empty: another candidate is, or there is no budget.
 	Alone string `json:"alone"`
@@ -124,17 +124,17 @@ func (e *environment) showBudget(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	now, read := time.Now(), change.DocumentsOf(cl.Store(), documents)
-	holder, err := change.Holder(c.Context, cl.Cluster)
+	now, read := time.Now(), budget.DocumentsOf(cl.Store(), documents)
+	holder, err := budget.Holder(c.Context, cl.Cluster)
 	if err != nil {
 		return err
 	}
-	life, err := change.ReadLife(readLife).Of(c.Context, cl.Cluster, members)
+	life, err := budget.ReadLife(readLife).Of(c.Context, cl.Cluster, members)
 	if err != nil {
 		return err
 	}
-	account := change.Count(&s, members, read, holder, life, now)
-	v := budgetShown{Budget: s.Control.Budget, Limits: append([]pace.Use{}, account.Uses()...), Out: account.Out(), Waiting: change.Waiting(&s, stored, members, read, active, account, now)}
+	account := budget.Count(&s, members, read, holder, life, now)
+	v := budgetShown{Budget: s.Control.Budget, Limits: append([]pace.Use{}, account.Uses()...), Out: account.Out(), Waiting: budget.Waiting(&s, stored, members, read, active, account, now)}
 	if holder, alone := account.Holder(); alone && v.Budget != nil {
 		v.Alone = holder
 	}
@@ -184,7 +184,7 @@ func setText(b *pace.Budget) string {
 
 // readLife reads since when hosts are as they are, as the orchestrator saw it. A view that the token
 // may not read, or that is damaged, says nothing.
-func readLife(ctx context.Context, c *cluster.Cluster) (change.Life, error) {
+func readLife(ctx context.Context, c *cluster.Cluster) (budget.Life, error) {
 	saved, err := orchestrator.ReadView(ctx, c.Store())
 	switch {
 	case errors.Is(err, consul.ErrDenied), errors.Is(err, kv.ErrDamaged), errors.Is(err, kv.ErrNewer):

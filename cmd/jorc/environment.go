@@ -14,7 +14,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/jorc/jorc/internal/change"
+	"github.com/jorc/jorc/internal/budget"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
@@ -147,7 +147,7 @@ type target struct {
 }
 
 func (t *target) rollouts() *rollout.Rollouts {
-	return rollout.New(t.client, t.settings.Prefix, t.Name()).Counting(change.Places(readLife))
+	return rollout.New(t.client, t.settings.Prefix, t.Name()).Counting(budget.OfMembers(readLife))
 }
 
 func (t *target) runs() *runs.Runs { return runs.New(t.Store()) }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/jorc/jorc/internal/change"
+	"github.com/jorc/jorc/internal/budget"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/stage"
@@ -77,7 +77,7 @@ func noteUnorchestratedStage(c *cli.Context, s stage.Status) {
 }
 
 func (e *environment) showStage(c *cli.Context, cl *target, name string) error {
-	all, err := stage.Show(c.Context, cl.Cluster, name, change.PlacesOf(cl.rollouts(), readLife), time.Now())
+	all, err := stage.Show(c.Context, cl.Cluster, name, budget.OfState(cl.rollouts(), readLife), time.Now())
 	if err != nil {
 		return err
 	}

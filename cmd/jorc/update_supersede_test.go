@@ -13,10 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/change"
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/pace"
-	"github.com/jorc/jorc/internal/rollout"
 )
 
 const supersedeConf = `
@@ -131,7 +132,7 @@ func TestDownWithGrant(t *testing.T) {
 	m.must("cluster", "leave", "--node", "db-1")
 	m.must("cluster", "join", "--node", "gone", "--role", "web") // Consul's catalog does not have it
 	since := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
-	m.put("jorc/default/nodes/gone", `{"format":1,"version":"a1","grant":{"id":"1.1.x","version":"a2","state":"accepted","since":"`+since+`"}}`)
+	m.put("jorc/default/nodes/gone", `{"format":1,"version":"a1","grants":[{"change":"version","id":"1.1.x","tag":"a2","state":"accepted","since":"`+since+`"}]}`)
 	policy := []string{"--max-parallel", "2", "--max-failures", "0", "--on-failure", "rollback"}
 	got := m.run(append([]string{"update", "trigger", "a3", "--require-converged"}, policy...)...)
 	if got.code != exitFailed || !strings.Contains(got.stderr, "gone") {
@@ -197,18 +198,21 @@ func TestFrozenWithOffer(t *testing.T) {
 	other.wantShown("the host to run a1", func(s shownRollout) bool { return s.Version == "a1" && s.Now.Done == 1 })
 	agent.signal(consultest.StopSignal)
 	var closes time.Time
-	var grant rollout.Grant
+	var grant change.Grant
 	other.eventually("an offer to the host", func() error {
 		if !time.Now().Before(closes) {
 			closes = time.Now().Add(80 * time.Second).Truncate(time.Minute).UTC()
 			window := closes.Add(-time.Hour).Format("15:04") + "-" + closes.Format("15:04")
 			other.must("update", "trigger", "a2", "--max-parallel", "1", "--window", window)
 		}
-		p, _, err := other.client.KVGet(t.Context(), "jorc/default/host/"+servers[0].Node+"/grant", consul.Query{})
+		p, _, err := other.client.KVGet(t.Context(), "jorc/default/host/"+servers[0].Node+"/grants", consul.Query{})
 		if err != nil || p == nil {
 			return fmt.Errorf("no grant: %v", err)
 		}
-		if err := json.Unmarshal(p.Value, &grant); err != nil || grant.State != rollout.Offered || !grant.Until.Equal(closes) {
+		var granted change.Grants
+		err = json.Unmarshal(p.Value, &granted)
+		grant = granted.Of(cluster.VersionChange)
+		if err != nil || grant.State != pace.Offered || !grant.Until.Equal(closes) {
 			return fmt.Errorf("%s, %v", p.Value, err)
 		}
 		return nil
@@ -222,17 +226,15 @@ func TestFrozenWithOffer(t *testing.T) {
 	})
 	agent.signal(consultest.ContinueSignal)
 	other.eventually("the host to decline the offer", func() error {
-		var report struct {
-			Grant struct{ Declined, Reason string }
-		}
+		var report cluster.Report
 		p, _, err := other.client.KVGet(t.Context(), "jorc/default/nodes/"+servers[0].Node, consul.Query{})
 		if err != nil || p == nil {
 			return fmt.Errorf("no report: %v", err)
 		}
-		if err := json.Unmarshal(p.Value, &report); err != nil || report.Grant.Declined != grant.ID {
+		if err := json.Unmarshal(p.Value, &report); err != nil || report.Answered(cluster.VersionChange).Declined != grant.ID {
 			return fmt.Errorf("%s, %v", p.Value, err)
 		}
-		return lacks(report.Grant.Reason, "the window is over")
+		return lacks(report.Answered(cluster.VersionChange).Reason, "the window is over")
 	})
 	orchestrator.signal(consultest.ContinueSignal)
 	other.eventually("why the host waits", func() error {
@@ -298,8 +300,8 @@ func (m *machine) strangers(n int) {
 	for k := range n {
 		ghost := fmt.Sprintf("ghost%d", k)
 		for key, value := range map[string]string{
-			"host/" + ghost + "/grant":           `{"format":1,"id":"1.1.x","version":"v0","state":"offered","since":"2020-01-01T00:00:00Z"}`,
-			"nodes/" + ghost:                     `{"format":1,"version":"v0","grant":{"id":"1.1.x","version":"v0","state":"accepted","since":"2020-01-01T00:00:00Z"}}`,
+			"host/" + ghost + "/grants":          `{"format":1,"grants":[{"change":"version","id":"1.1.x","tag":"v0","state":"offered","since":"2020-01-01T00:00:00Z"}]}`,
+			"nodes/" + ghost:                     `{"format":1,"version":"v0","grants":[{"change":"version","id":"1.1.x","tag":"v0","state":"accepted","since":"2020-01-01T00:00:00Z"}]}`,
 			"slots/rollout/wait/" + ghost + "/x": `{}`,
 		} {
 			ops = append(ops, &consul.TxnOp{KV: &consul.KVTxnOp{Verb: consul.KVSet, Key: "jorc/default/" + key, Value: []byte(value)}})

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jorc/jorc/internal/change"
+	"github.com/jorc/jorc/internal/budget"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
@@ -114,7 +114,7 @@ func TestBudgetCountsWhatFellOut(t *testing.T) {
 	if got, want := f.account().Explain(limit), "the budget: 1 of 1 hosts are out of service: h1 (it has a grant of v2)"; got != want {
 		t.Errorf("it is explained as %q, want %q", got, want)
 	}
-	reasons, err := f.rollouts().Counting(change.Places(nil)).Why(t.Context(), "h2")
+	reasons, err := f.rollouts().Counting(budget.OfMembers(nil)).Why(t.Context(), "h2")
 	if want := "the budget: 1 of 1 hosts are out of service: h1 (it has a grant of v2)"; err != nil || len(reasons) != 1 || reasons[0].Detail != want {
 		t.Errorf("h2 waits because of %+v (%v), want %q", reasons, err, want)
 	}
@@ -145,7 +145,7 @@ func (f *grantFleet) account() *pace.Account {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	account, err := change.Places(nil)(f.t.Context(), c, &s, members)
+	account, err := budget.OfMembers(nil)(f.t.Context(), c, &s, members)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -247,7 +247,7 @@ func TestOverBudget(t *testing.T) {
 	f.trigger("v3", atOnce(3))
 	f.openAll("v3")
 	f.eventually("h2 to wait for the budget", func() error {
-		reasons, err := f.rollouts().Counting(change.Places(nil)).Why(t.Context(), "h2")
+		reasons, err := f.rollouts().Counting(budget.OfMembers(nil)).Why(t.Context(), "h2")
 		if err != nil || len(reasons) != 1 || !strings.Contains(reasons[0].Detail, "the budget: 2 of 1 hosts are out of service: h0 (") {
 			return fmt.Errorf("%+v (%v)", reasons, err)
 		}

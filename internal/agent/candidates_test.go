@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/budget"
 	"github.com/jorc/jorc/internal/catalog"
-	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
@@ -19,7 +19,7 @@ import (
 // holder is the host that holds the orchestrator's lock; empty: none does.
 func (f *grantFleet) holder() string {
 	f.t.Helper()
-	node, err := change.Holder(f.t.Context(), f.cluster())
+	node, err := budget.Holder(f.t.Context(), f.cluster())
 	if err != nil {
 		f.t.Error(err)
 	}

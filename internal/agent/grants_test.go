@@ -284,7 +284,7 @@ func (f *grantFleet) eventually(what string, check func() error) {
 func (f *grantFleet) at(version string) error {
 	for name := range f.hosts {
 		if d := f.report(name); d.Version != version {
-			return fmt.Errorf("%s is at %q: %+v", name, d.Version, d.Grant)
+			return fmt.Errorf("%s is at %q: %+v", name, d.Version, d.Answered(cluster.VersionChange))
 		}
 	}
 	return nil
@@ -302,7 +302,7 @@ func (f *grantFleet) report(name string) cluster.Report {
 // accepted are the hosts that are out of service for a grant.
 func (f *grantFleet) accepted() (names []string) {
 	for name := range f.hosts {
-		if f.report(name).Grant.Open() {
+		if f.report(name).Answered(cluster.VersionChange).Open() {
 			names = append(names, name)
 		}
 	}
@@ -553,8 +553,8 @@ func TestGrantsTakeOver(t *testing.T) {
 	g.do(dead)
 	f.hosts[canary[0]].open("v2")
 	f.eventually("the canary to end its grant without an orchestrator", func() error {
-		if d := f.report(canary[0]); d.Version != "v2" || d.Grant.State != cluster.GrantDone {
-			return fmt.Errorf("it is at %s: %+v", d.Version, d.Grant)
+		if d := f.report(canary[0]); d.Version != "v2" || d.Answered(cluster.VersionChange).State != cluster.GrantDone {
+			return fmt.Errorf("it is at %s: %+v", d.Version, d.Answered(cluster.VersionChange))
 		}
 		return nil
 	})
@@ -590,12 +590,12 @@ func TestGrantsSuperseded(t *testing.T) {
 	f.openAll("v3")
 	f.eventually("the host to be stranded, or done with what it began", func() error {
 		d := f.report(first.name)
-		if d.Grant.State != cluster.GrantStranded && d.Grant.State != cluster.GrantDone {
-			return fmt.Errorf("it says %+v", d.Grant)
+		if d.Answered(cluster.VersionChange).State != cluster.GrantStranded && d.Answered(cluster.VersionChange).State != cluster.GrantDone {
+			return fmt.Errorf("it says %+v", d.Answered(cluster.VersionChange))
 		}
 		return nil
 	})
-	if f.report(first.name).Grant.State == cluster.GrantStranded {
+	if f.report(first.name).Answered(cluster.VersionChange).State == cluster.GrantStranded {
 		if _, err := f.rollouts().GiveUp(t.Context(), first.name, "ann", "test"); err != nil {
 			t.Fatal(err)
 		}
@@ -751,14 +751,14 @@ func TestGrantsImported(t *testing.T) {
 		}
 	}
 	for _, name := range working { // a grant that is not in the import is deleted by an import with --replace
-		if err := f.client.KVPut(t.Context(), &consul.KVPair{Key: "jorc/default/host/" + name + "/grant", Value: []byte(`{"format":1}`)}); err != nil {
+		if err := f.client.KVPut(t.Context(), &consul.KVPair{Key: "jorc/default/host/" + name + "/grants", Value: []byte(`{"format":1}`)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	f.eventually("the hosts at work to say so again", func() error {
 		for _, name := range working {
-			if d := f.report(name); !d.Grant.Open() {
-				return fmt.Errorf("%s says %+v", name, d.Grant)
+			if d := f.report(name); !d.Answered(cluster.VersionChange).Open() {
+				return fmt.Errorf("%s says %+v", name, d.Answered(cluster.VersionChange))
 			}
 		}
 		return nil

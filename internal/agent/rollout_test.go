@@ -73,8 +73,8 @@ func TestRollout(t *testing.T) {
 		t.Errorf("the host is still in maintenance: %s", m)
 	}
 	d, _, err := cluster.New(h.client, "jorc", "default").Report(t.Context(), h.server.Node)
-	if err != nil || d.Grant.State != cluster.GrantDone || d.Grant.Version != "v1" {
-		t.Errorf("the host says of its grant %+v, %v", d.Grant, err)
+	if err != nil || d.Answered(cluster.VersionChange).State != cluster.GrantDone || d.Answered(cluster.VersionChange).Tag != "v1" {
+		t.Errorf("the host says of its grant %+v, %v", d.Answered(cluster.VersionChange), err)
 	}
 	h.eventually("the status", func() error {
 		for _, o := range h.agent.Status().Orchestrators {

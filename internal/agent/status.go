@@ -77,7 +77,7 @@ func (a *Agent) Status() web.Status {
 		s.Rival = part.nameConflict()
 		s.Held, s.HeldUntil = part.holds.heldText(now)
 		if report, known := part.report.Seen().Get(); known {
-			s.Grant, s.Turns = grantView(report.Grant), turnViews(report.Stages, part.unorchestrated.turn.is.Load())
+			s.Grant, s.Turns = grantView(report.Answered(cluster.VersionChange)), turnViews(report.Stages, part.unorchestrated.turn.is.Load())
 		}
 		if part.converge != nil {
 			s.Convergence = convergenceView(part.converge.Status())
@@ -94,11 +94,11 @@ func (a *Agent) Status() web.Status {
 }
 
 // grantView is the grant that the host has accepted and that is open; nil: no grant is open.
-func grantView(a cluster.GrantAnswer) *web.Grant {
+func grantView(a cluster.Answer) *web.Grant {
 	if !a.Open() {
 		return nil
 	}
-	return &web.Grant{Version: a.Version, State: a.State, Since: a.Since, Reason: a.Reason}
+	return &web.Grant{Version: a.Tag, State: a.State, Since: a.Since, Reason: a.Reason}
 }
 
 func leaseView(l lease.Status) *web.Lease {

@@ -1,8 +1,12 @@
+// Package change has the protocol by which changes reach hosts. The orchestrator offers a host a grant, in
+// transactions that swap one ledger; the host accepts or declines it in its own report, which is fenced by what
+// the offer was made of. Package pace decides who is offered what; the kinds of changes know what a grant is for.
 package change
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -10,7 +14,6 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
-	"github.com/jorc/jorc/internal/rollout"
 )
 
 // Grant is the permission for one host to do its part of one change, or what it waits for. The
@@ -21,9 +24,11 @@ type Grant struct {
 	ID     string        `json:"id,omitempty"`
 	State  pace.Offering `json:"state,omitempty"`
 	Since  time.Time     `json:"since,omitzero"` // of State
-	// Session is that of the orchestrator's lock: the offer is void as soon as it is another.
+	// Session is that of the orchestrator's lock, and Spec the index of what the change asks for, where that has
+	// a key: the offer is void as soon as one of them is another.
 	Session string `json:"session,omitempty"`
-	// Until is the beginning of a freeze; the host declines from then on. Zero: none.
+	Spec    uint64 `json:"spec,omitempty"`
+	// Until is the end of a window, or the beginning of a freeze; the host declines from then on. Zero: none.
 	Until time.Time `json:"until,omitzero"`
 	// Tries is how many offers in a row the host did not answer.
 	Tries  int    `json:"tries,omitempty"`
@@ -31,6 +36,20 @@ type Grant struct {
 	Reason string `json:"reason,omitempty"`
 	// Waits is why the host is not offered it; nil: it is, or that is not known.
 	Waits *Waited `json:"waits,omitempty"`
+	// Retry is when the host was last asked to try again at once.
+	Retry time.Time `json:"retry,omitzero"`
+	// FromStart: with Retry, an interrupted attempt begins with its first task.
+	FromStart bool `json:"from_start,omitempty"`
+}
+
+// Withdrawn is the grant as an orchestrator withdraws it. An offer that had its time was not
+// answered; one that is withdrawn before, for a freeze or a hold, says nothing of the host.
+func (g Grant) Withdrawn(now time.Time) Grant {
+	if now.Sub(g.Since) >= pace.AnswerWithin {
+		g.Tries++
+	}
+	g.State, g.Since = pace.Withdrawn, now
+	return g
 }
 
 // Waited is why a host waits for a grant.
@@ -40,8 +59,8 @@ type Waited struct {
 	At     time.Time `json:"at,omitzero"` // when it may change by itself; zero: that is not known
 }
 
-// answered reports whether the host accepted or declined the grant.
-func (g Grant) answered(a cluster.Answer) bool { return g.ID == a.ID || g.ID == a.Declined }
+// Answered reports whether the host accepted or declined the grant.
+func (g Grant) Answered(a cluster.Answer) bool { return g.ID == a.ID || g.ID == a.Declined }
 
 // Grants is the document at host/<node>/grants.
 type Grants struct {
@@ -101,7 +120,7 @@ func PartOf(id string, g Grant, a cluster.Answer, session string) pace.Part {
 		Declined: g.ID != "" && g.ID == a.Declined, Ready: a.Ready, Reason: cluster.Brief(a.Reason),
 	}
 	switch {
-	case g.State == pace.Offered && (session == "" || g.Session == session) && !g.answered(a):
+	case g.State == pace.Offered && (session == "" || g.Session == session) && !g.Answered(a):
 		p.Offer = pace.Offered
 	case g.State == pace.Withdrawn:
 		p.Offer = pace.Withdrawn
@@ -187,23 +206,24 @@ const perTransaction = 40
 
 // Offers writes what is granted to hosts, while an orchestrator's lock is held.
 type Offers struct {
-	rollouts *rollout.Rollouts // in the store of the lock
-	held     *kv.Lease
+	Ledgers
+
+	held *kv.Lease
 }
 
 // NewOffers returns the offers of the holder of a lock. It does no I/O.
-func NewOffers(r *rollout.Rollouts, held *kv.Lease) *Offers { return &Offers{r, held} }
+func NewOffers(held *kv.Lease) *Offers { return &Offers{NewLedgers(held.Store()), held} }
 
 // Write replaces what is granted to hosts, some forty at a time: each transaction swaps the
 // ledger, and commits only while fence holds. It returns the ledger as it is then.
 //
 // It returns kv.ErrConflict, consul.ErrOutcomeUnknown (renew the ledger, load and plan again)
 // or kv.ErrLockLost; what was written before stays.
-func (o *Offers) Write(ctx context.Context, ledger kv.Entry[rollout.Ledger], fence func(*kv.Txn), all []Next) (kv.Entry[rollout.Ledger], error) {
+func (o *Offers) Write(ctx context.Context, ledger kv.Entry[Ledger], fence func(*kv.Txn), all []Next) (kv.Entry[Ledger], error) {
 	s, session := o.held.Store(), o.held.Session()
 	for part := range slices.Chunk(all, perTransaction) {
 		t := s.Txn()
-		next := o.rollouts.SwapLedger(t, ledger)
+		next := o.Swap(t, ledger)
 		fence(t)
 		for _, n := range part {
 			GrantsAt(s, n.Node).SwapIn(t, n.Old, n.next(next.ID(session), session))
@@ -212,7 +232,7 @@ func (o *Offers) Write(ctx context.Context, ledger kv.Entry[rollout.Ledger], fen
 		if err != nil {
 			return ledger, err
 		}
-		ledger = kv.Entry[rollout.Ledger]{Value: next, Index: done.Index(cluster.KeyGrantLedger), Exists: true}
+		ledger = kv.Entry[Ledger]{Value: next, Index: done.Index(cluster.KeyGrantLedger), Exists: true}
 	}
 	return ledger, nil
 }
@@ -221,4 +241,30 @@ func (o *Offers) Write(ctx context.Context, ledger kv.Entry[rollout.Ledger], fen
 // offered it, and that neither the grants of node nor what holds the cluster have changed.
 func Accept(t *kv.Txn, node string, g Grant, grants, control uint64) {
 	t.CheckSession(cluster.OrchestratorLock, g.Session).CheckIndex(cluster.GrantsKey(node), grants).CheckIndex(cluster.KeyControl, control)
+}
+
+// ErrNoGrant: the host has no grant that could be given up.
+var ErrNoGrant = errors.New("no open grant")
+
+// GiveUp gives up on the grant of a host of which answer is what the host says: it no longer counts as out of service,
+// and its place is free. by is who does, and reason why. It writes nothing if that was done before, and returns the
+// grant as it is then, ErrNoGrant, or what kv.Doc.Update returns.
+func GiveUp(ctx context.Context, s *kv.Store, node string, answer cluster.Answer, by, reason string, now time.Time) (given Grant, err error) {
+	_, err = GrantsAt(s, node).Update(ctx, func(old kv.Entry[Grants]) (Grants, bool, error) {
+		g := old.Value.Of(answer.Change)
+		switch {
+		case answer.Open() && g.State == pace.GivenUp && g.ID == answer.ID:
+			given = g
+			return old.Value, false, nil
+		case answer.Open():
+			g.ID, g.Tag = answer.ID, answer.Tag
+		case g.State == pace.Offered && !g.Answered(answer):
+		default:
+			return old.Value, false, ErrNoGrant
+		}
+		g.Change, g.State, g.Since, g.By, g.Reason, g.Tries, g.Waits = answer.Change, pace.GivenUp, now.UTC().Truncate(time.Second), by, reason, 1, nil
+		given = g
+		return old.Value.With(g), true, nil
+	})
+	return given, err
 }

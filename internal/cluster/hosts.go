@@ -300,7 +300,7 @@ func (c *Cluster) Decommission(ctx context.Context, node string) (removed, freed
 
 // deleteOrders deletes what node was to run, and its grants.
 func (c *Cluster) deleteOrders(ctx context.Context, node string) (deleted []string, err error) {
-	for _, key := range []string{QueueKey(node), GrantKey(node), GrantsKey(node), OrderKey(node)} {
+	for _, key := range []string{QueueKey(node), GrantsKey(node), OrderKey(node)} {
 		doc := kv.NewText(c.store, key)
 		e, err := doc.Get(ctx)
 		if err == nil && e.Exists {

@@ -57,7 +57,6 @@ const (
 const (
 	EndMember = "/member"
 	EndHold   = "/hold"
-	EndGrant  = "/grant"
 	EndGrants = "/grants"
 	EndOrder  = "/maintenance"
 	EndQueue  = "/queue"
@@ -71,9 +70,6 @@ func MemberKey(node string) string { return PrefixHosts + node + EndMember }
 
 // HoldKey returns the key of the hold of node.
 func HoldKey(node string) string { return PrefixHosts + node + EndHold }
-
-// GrantKey returns the key of node's grant.
-func GrantKey(node string) string { return PrefixHosts + node + EndGrant }
 
 // GrantsKey returns the key of what is granted to node in changes, see package change.
 func GrantsKey(node string) string { return PrefixHosts + node + EndGrants }
@@ -242,8 +238,7 @@ var Keys = []Key{
 	{KeyLeaders, "who leads and who manages", "JSON", []Kind{KindElector}, "every agent; electors; the orchestrator; commands", ""},
 	{PrefixHosts + "<node>" + EndMember, "the member: roles, zone, its own params and meta, names of its workflows, whether it may orchestrate", "JSON", []Kind{KindAgent}, "that agent; electors; the orchestrator; commands", PurposeMember},
 	{PrefixHosts + "<node>" + EndHold, "the hold of that node, or its exception from a wider one", "JSON", nil, "that agent; the orchestrator; commands", ""},
-	{PrefixHosts + "<node>" + EndGrant, "the permission to begin with one version", "JSON", []Kind{KindOrchestrator}, "that agent; the orchestrator; commands", ""},
-	{PrefixHosts + "<node>" + EndGrants, "the permission to be out of service for a lease, or what it waits for", "JSON", []Kind{KindOrchestrator}, "that agent; the orchestrator; commands", ""},
+	{PrefixHosts + "<node>" + EndGrants, "the permission for each change of which the host may do its part, or what it waits for", "JSON", []Kind{KindOrchestrator}, "that agent; the orchestrator; commands", ""},
 	{PrefixHosts + "<node>" + EndOrder, "that an operator asks for a lease of that node", "JSON", nil, "that agent; commands", ""},
 	{PrefixHosts + "<node>" + EndQueue, "the jobs of runs for that node, and their results", "JSON", []Kind{KindOrchestrator, KindAgent}, "that agent; the orchestrator; commands", PurposeRuns},
 	{PrefixHosts + "<node>/turn-<stage>", "the permission to take new content of one stage", "JSON", []Kind{KindOrchestrator}, "that agent; commands", ""},

@@ -64,7 +64,6 @@ type hostDocuments struct {
 	members map[string]kv.Leaf[Record]
 	holds   map[string]kv.Leaf[Hold]
 	grants  map[string]kv.Leaf[string]
-	granted map[string]kv.Leaf[string] // at EndGrants
 	queues  map[string]kv.Leaf[string]
 }
 
@@ -312,7 +311,7 @@ func (c *Cluster) decodeHosts(pairs consul.KVPairs) hostDocuments {
 	text := kv.NewTextTree(c.store, PrefixHosts)
 	return hostDocuments{
 		members: c.members.Decode(pairs), holds: c.holds.Decode(pairs),
-		grants: text.Ending(EndGrant).Decode(pairs), granted: text.Ending(EndGrants).Decode(pairs), queues: text.Ending(EndQueue).Decode(pairs),
+		grants: text.Ending(EndGrants).Decode(pairs), queues: text.Ending(EndQueue).Decode(pairs),
 	}
 }
 
@@ -323,7 +322,6 @@ func (a answers) nodes() []string {
 	add := func(node string) { all[node] = true }
 	eachKey(a.members, add)
 	eachKey(a.grants, add)
-	eachKey(a.granted, add)
 	eachKey(a.queues, add)
 	eachKey(a.reports, add)
 	if a.node != "" {
@@ -409,7 +407,7 @@ func readableHold(leaf kv.Leaf[Hold]) (hold Hold, err error) {
 func (s *State) addHosts(a answers, nodes iter.Seq[string]) {
 	for node := range nodes {
 		member, isMember := a.members[node]
-		grant, granted := a.grants[node]
+		grants, granted := a.grants[node]
 		queue, queued := a.queues[node]
 		report, reported := a.reports[node]
 		if !isMember && !granted && !queued && !reported && node != a.node {
@@ -418,7 +416,7 @@ func (s *State) addHosts(a answers, nodes iter.Seq[string]) {
 		}
 		known := a.catalog[node]
 		h := &Host{
-			Node: node, Member: isMember, Reported: reported, Grant: grant.Entry, Grants: a.granted[node].Entry, Queue: queue.Entry,
+			Node: node, Member: isMember, Reported: reported, Grants: grants.Entry, Queue: queue.Entry,
 			Address: known.Address, Datacenter: known.Datacenter, NodeMeta: known.Meta, Services: known.services, Failing: known.failing,
 		}
 		if isMember && member.Err != nil {

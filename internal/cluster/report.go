@@ -44,7 +44,6 @@ type Report struct {
 	Since    time.Time                `json:"since,omitzero"`     // of its arrival at Version
 	Previous string                   `json:"previous,omitempty"` // the version before
 	States   map[string]CategoryState `json:"states,omitempty"`   // by category
-	Grant    GrantAnswer              `json:"grant,omitzero"`
 	// Grants are the host's answers to grants of changes, one for each change.
 	Grants []Answer `json:"grants,omitempty"`
 	// Lease is what the host asks for by itself; nil: nothing.
@@ -199,39 +198,6 @@ func (e Expiring) bounded() Expiring {
 	e.Kind, e.Name = printableLine(e.Kind, maxBoundedName), printableLine(e.Name, maxBoundedName)
 	e.Until = e.Until.UTC().Truncate(time.Second)
 	return e
-}
-
-// States of GrantAnswer.
-const (
-	GrantAccepted = "accepted" // the node is at work, or waits until it is healthy
-	GrantFailed   = "failed"   // the node lost its record of the grant, and tries again by itself
-	GrantStranded = "stranded" // another version is desired, and needs another grant
-	GrantDone     = "done"     // healthy, and back in service
-)
-
-// GrantAnswer is what a node says of the grants that a rollout offered to it.
-type GrantAnswer struct {
-	ID      string    `json:"id,omitempty"`      // of the grant that it accepted last; empty: none
-	Version string    `json:"version,omitempty"` // of that grant
-	State   string    `json:"state,omitempty"`   // of that grant
-	Since   time.Time `json:"since,omitzero"`    // of its acceptance
-	Ended   time.Time `json:"ended,omitzero"`    // when it was done
-
-	Declined string `json:"declined,omitempty"` // id of the grant that it declined last
-	Reason   string `json:"reason,omitempty"`   // why it declined, or why the grant failed
-	Ready    bool   `json:"ready,omitempty"`    // what made it decline is over
-}
-
-// Open reports whether the node is out of service for a grant.
-func (a GrantAnswer) Open() bool {
-	return a.ID != "" && (a.State == GrantAccepted || a.State == GrantFailed || a.State == GrantStranded)
-}
-
-// Answering returns the report of the same node with another answer.
-func (r Report) Answering(a GrantAnswer) Report {
-	a.Reason = text.Tail(a.Reason, maxDetail)
-	r.Grant = a
-	return r
 }
 
 // CategoryState is the state of a node in one category.

@@ -51,13 +51,22 @@ func (r Report) Wish() (w Wish, ok bool) {
 	return r.Lease.bounded(), true
 }
 
+// States of an Answer.
+const (
+	GrantAccepted = "accepted" // the host is at work, or waits until it is healthy
+	GrantFailed   = "failed"   // the host lost its record of the grant, and tries again by itself
+	GrantStranded = "stranded" // another version is desired, and needs another grant
+	GrantDone     = "done"     // healthy, and back in service
+)
+
 // Answer is what a host says of what it was granted in one change.
 type Answer struct {
 	Change string    `json:"change"`
 	ID     string    `json:"id,omitempty"`    // of the grant that it accepted last; empty: none
 	Tag    string    `json:"tag,omitempty"`   // of what that grant is
-	State  string    `json:"state,omitempty"` // GrantAccepted, GrantFailed, GrantStranded
+	State  string    `json:"state,omitempty"` // of that grant
 	Since  time.Time `json:"since,omitzero"`  // of its acceptance
+	Ended  time.Time `json:"ended,omitzero"`  // when it was done
 
 	Declined string `json:"declined,omitempty"` // id of the grant that it declined last
 	Ready    bool   `json:"ready,omitempty"`    // what made it decline is over
@@ -68,6 +77,9 @@ type Answer struct {
 func (a Answer) Open() bool {
 	return a.ID != "" && (a.State == GrantAccepted || a.State == GrantFailed || a.State == GrantStranded)
 }
+
+// VersionChange is the id of the change that brings hosts the desired version: a cluster has one, whatever the version.
+const VersionChange = "version"
 
 // LeaseChange is the id of the lease of a host among changes: it has at most one.
 func LeaseChange(node string) string { return "lease." + node }
@@ -101,7 +113,7 @@ func LeaseText(w Wish) string {
 // mostAnswers bounds the answers of a report.
 const mostAnswers = 8
 
-// Answered returns the answer of the host in a change; the zero Answer: it has none.
+// Answered returns the answer of the host in a change. Without one only Change is set.
 func (r Report) Answered(change string) Answer {
 	for _, a := range r.Grants[:min(len(r.Grants), mostAnswers)] {
 		if a.Change == change {
@@ -109,7 +121,7 @@ func (r Report) Answered(change string) Answer {
 			return a
 		}
 	}
-	return Answer{}
+	return Answer{Change: change}
 }
 
 // WithAnswer returns the report of the same host with another answer in a.Change; one that says

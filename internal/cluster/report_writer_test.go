@@ -107,7 +107,7 @@ func TestReportWriterTogether(t *testing.T) {
 					case 2:
 						return d.WithStage("edge", cluster.StageReport{Wants: fmt.Sprint(round)}), nil
 					}
-					return d.Answering(cluster.GrantAnswer{ID: fmt.Sprint(round)}), nil
+					return d.WithAnswer(cluster.Answer{Change: cluster.VersionChange, ID: fmt.Sprint(round)}), nil
 				})
 				if err != nil {
 					t.Error(err)
@@ -117,7 +117,7 @@ func TestReportWriterTogether(t *testing.T) {
 	}
 	all.Wait()
 	d := mustDocument(t, cluster.New(s.Client(), "jorc", "default"), "n1")
-	if d.HoldFile != "reason 9" || len(d.Templates) != 1 || d.Templates[0].Detail != "9" || d.Stages["edge"].Wants != "9" || d.Grant.ID != "9" {
+	if d.HoldFile != "reason 9" || len(d.Templates) != 1 || d.Templates[0].Detail != "9" || d.Stages["edge"].Wants != "9" || d.Answered(cluster.VersionChange).ID != "9" {
 		t.Errorf("got %+v", d)
 	}
 	if got := writes.count(); got != parts*rounds || asked != parts*rounds {
@@ -205,7 +205,7 @@ func wantHold(t *testing.T, l *cluster.Cluster, want string) {
 // is written at that time and whether its answer arrives.
 func TestReportWriterFenced(t *testing.T) {
 	t.Parallel()
-	accepted := cluster.GrantAnswer{ID: "1.1.a", Version: "v2", State: cluster.GrantAccepted}
+	accepted := cluster.Answer{Change: cluster.VersionChange, ID: "1.1.a", Tag: "v2", State: cluster.GrantAccepted}
 	for name, test := range map[string]struct {
 		fault consultest.Fault
 		// between happens while the acceptance is decided on, or before it is sent again
@@ -229,8 +229,8 @@ func TestReportWriterFenced(t *testing.T) {
 			_, s := newLedger(t)
 			direct := cluster.New(s.Client(), "jorc", "default")
 			mustReport(t, direct, "n1", "v1")
-			put(t, s, "jorc/default/host/n1/grant", "an offer")
-			offer, err := kv.NewText(nodesStore(s), "host/n1/grant").Get(t.Context())
+			put(t, s, "jorc/default/host/n1/grants", "an offer")
+			offer, err := kv.NewText(nodesStore(s), "host/n1/grants").Get(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -246,15 +246,15 @@ func TestReportWriterFenced(t *testing.T) {
 				case asked == 2 && test.void && test.between == nil:
 					withdraw(t, s, direct)
 				}
-				return d.Answering(accepted), nil
-			}, func(txn *kv.Txn) { txn.CheckIndex("host/n1/grant", offer.Index) })
+				return d.WithAnswer(accepted), nil
+			}, func(txn *kv.Txn) { txn.CheckIndex("host/n1/grants", offer.Index) })
 			got := mustDocument(t, direct, "n1")
 			if test.void {
 				wantIs(t, "an acceptance of what is void", err, kv.ErrConflict)
-				if got.Grant.Open() {
+				if got.Answered(cluster.VersionChange).Open() {
 					t.Errorf("got %+v", got)
 				}
-			} else if err != nil || got.Grant != accepted {
+			} else if err != nil || got.Answered(cluster.VersionChange) != accepted {
 				t.Errorf("got %+v, %v", got, err)
 			}
 			if want := 1 + map[bool]int{true: 1}[test.again]; asked != want {
@@ -263,8 +263,8 @@ func TestReportWriterFenced(t *testing.T) {
 			if len(writes.held) > 0 {
 				writes.arriveLate(t)
 			}
-			if after := mustDocument(t, direct, "n1"); after.Grant != got.Grant {
-				t.Errorf("after the late acceptance: %+v", after.Grant)
+			if after := mustDocument(t, direct, "n1"); after.Answered(cluster.VersionChange) != got.Answered(cluster.VersionChange) {
+				t.Errorf("after the late acceptance: %+v", after.Answered(cluster.VersionChange))
 			}
 			if test.between != nil && mustDocument(t, direct, "n1").Version == "" {
 				t.Error("another part's state is lost")
@@ -275,7 +275,7 @@ func TestReportWriterFenced(t *testing.T) {
 
 func withdraw(t *testing.T, s *server, _ *cluster.Cluster) {
 	t.Helper()
-	put(t, s, "jorc/default/host/n1/grant", "withdrawn")
+	put(t, s, "jorc/default/host/n1/grants", "withdrawn")
 }
 
 func script(t *testing.T, _ *server, l *cluster.Cluster) {
@@ -318,7 +318,7 @@ func TestReportWriterFrozen(t *testing.T) {
 	_, err := w.Change(given, held("given up"))
 	wantIs(t, "a change that is given up", err, context.Canceled)
 	report(func(d cluster.Report) (cluster.Report, error) {
-		return d.Answering(cluster.GrantAnswer{ID: "1.1.a", State: cluster.GrantAccepted}), nil
+		return d.WithAnswer(cluster.Answer{Change: cluster.VersionChange, ID: "1.1.a", State: cluster.GrantAccepted}), nil
 	})
 	report(func(d cluster.Report) (cluster.Report, error) {
 		return d.WithStage("edge", cluster.StageReport{Wants: "x"}), nil
@@ -326,7 +326,7 @@ func TestReportWriterFrozen(t *testing.T) {
 	s.Thaw()
 	all.Wait()
 	d := mustDocument(t, cluster.New(s.Client(), "jorc", "default"), "n1")
-	if d.HoldFile != "frozen" || d.Grant.ID != "1.1.a" || d.Stages["edge"].Wants != "x" {
+	if d.HoldFile != "frozen" || d.Answered(cluster.VersionChange).ID != "1.1.a" || d.Stages["edge"].Wants != "x" {
 		t.Errorf("got %+v", d)
 	}
 }

@@ -144,7 +144,7 @@ func TestElectorReads(t *testing.T) {
 	listed := all.Load()
 	for i := range 3 {
 		before := one.Load()
-		if _, err := c.Store().Txn().Set(cluster.GrantKey(other), []byte(fmt.Sprint(i))).Commit(t.Context()); err != nil {
+		if _, err := c.Store().Txn().Set(cluster.GrantsKey(other), []byte(fmt.Sprint(i))).Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		consultest.Eventually(t, "the elector looks again", func(context.Context) error {

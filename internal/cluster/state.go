@@ -66,7 +66,6 @@ type Host struct {
 	Record   Record // empty also when the record is damaged
 	Reported bool   // it has reported something
 	Report   Report
-	Grant    kv.Entry[string] // not decoded
 	Grants   kv.Entry[string] // not decoded; of package change
 	Queue    kv.Entry[string] // not decoded; of package runs
 

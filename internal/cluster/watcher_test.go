@@ -127,7 +127,7 @@ func TestWatcher(t *testing.T) {
 			addNode(t, s, node, []string{"passing", "critical"}[i%2], "passing")
 		default:
 			what = "grant of " + node
-			put("host/"+node+"/grant", fmt.Sprintf(`{"format":1,"n":%d}`, i))
+			put("host/"+node+"/grants", fmt.Sprintf(`{"format":1,"n":%d}`, i))
 		}
 		same(fmt.Sprintf("change %d: %s", i, what))
 	}

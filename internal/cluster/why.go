@@ -65,7 +65,7 @@ const (
 // InRollout reports whether the rollout concerns the node: it has to update, or its
 // grant is still open.
 func (f WhyFacts) InRollout() bool {
-	return f.Desired != "" && (f.Desired != f.Report.Version || f.Report.Grant.Open())
+	return f.Desired != "" && (f.Desired != f.Report.Version || f.Report.Answered(VersionChange).Open())
 }
 
 // WhyFacts reads what the ledger and the catalog know of node. It returns what

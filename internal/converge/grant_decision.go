@@ -37,8 +37,8 @@ type grantIntent struct {
 const grantFormat = 1
 
 // answer is what the record says to others; old is what the report says.
-func (r grantRecord) answer(old cluster.GrantAnswer) cluster.GrantAnswer {
-	a := cluster.GrantAnswer{ID: r.ID, Version: r.Version, State: cluster.GrantAccepted, Since: r.Since, Declined: old.Declined, Reason: old.Reason, Ready: old.Ready}
+func (r grantRecord) answer(old cluster.Answer) cluster.Answer {
+	a := cluster.Answer{Change: cluster.VersionChange, ID: r.ID, Tag: r.Version, State: cluster.GrantAccepted, Since: r.Since, Declined: old.Declined, Reason: old.Reason, Ready: old.Ready}
 	switch {
 	case r.Stranded:
 		a.State = cluster.GrantStranded
@@ -99,7 +99,7 @@ type grantFacts struct {
 // decideGrant returns what to do next, why the host waits, and when to decide
 // again if nothing happens. It is a pure function.
 func decideGrant(f grantFacts, now time.Time) (do grantAction, why string, again time.Time) {
-	r, a := f.record, f.permit.Report.Grant
+	r, a := f.record, f.permit.Report.Answered(cluster.VersionChange)
 	switch {
 	case r.Intent != nil && a.ID == r.Intent.ID:
 		return grantAdopt, "", again
@@ -120,7 +120,7 @@ func decideGrant(f grantFacts, now time.Time) (do grantAction, why string, again
 	case f.enter != "":
 		return decideEnter(f, now)
 	case f.blocked != "":
-		if ok, _ := f.permit.Offer(f.permit.Grant.Version, now); ok {
+		if ok, _ := f.permit.Offer(f.permit.Grant.Tag, now); ok {
 			return grantDecline, f.blocked, again
 		}
 	}
@@ -155,7 +155,7 @@ func decideEnter(f grantFacts, now time.Time) (do grantAction, why string, again
 		return grantNothing, reason, again
 	}
 	ok, decline := f.permit.Offer(version, now)
-	switch a := f.permit.Report.Grant; {
+	switch a := f.permit.Report.Answered(cluster.VersionChange); {
 	case ok:
 		return grantAccept, "", again
 	case decline != "":

@@ -17,7 +17,7 @@ func TestReportWithGrant(t *testing.T) {
 	record := grantRecord{ID: "1.1.a", Version: "v2", Since: now, Begun: true}
 	accepted := rollout.Permit{
 		Stored: rollout.Stored{Desired: "v2", Exists: true, Document: rollout.Document{Version: "v2", Progress: pace.Progress{Phase: pace.Batch}}},
-		Report: cluster.Report{Grant: record.answer(cluster.GrantAnswer{})},
+		Report: cluster.Report{}.WithAnswer(record.answer(cluster.Answer{})),
 	}
 	slow := accepted
 	slow.Document.Policy.MinHealthy = pace.Duration(time.Minute)
@@ -33,8 +33,8 @@ func TestReportWithGrant(t *testing.T) {
 		"wants to begin again":    {func(f *grantFacts) { f.enter = "v3" }, grantSeparate},
 		"stranded":                {func(f *grantFacts) { f.record.Stranded = true }, grantSeparate},
 		"without a grant":         {func(f *grantFacts) { f.record, f.permit = grantRecord{}, rollout.Permit{} }, grantSeparate},
-		"the report has another":  {func(f *grantFacts) { f.permit.Report.Grant.ID = "1.2.a" }, grantReassert},
-		"the grant ended already": {func(f *grantFacts) { f.permit.Report.Grant.State = cluster.GrantDone }, grantClose},
+		"the report has another":  {func(f *grantFacts) { f.permit.Report = answering(f.permit.Report, func(a *cluster.Answer) { a.ID = "1.2.a" }) }, grantReassert},
+		"the grant ended already": {func(f *grantFacts) { f.permit.Report = answering(f.permit.Report, func(a *cluster.Answer) { a.State = cluster.GrantDone }) }, grantClose},
 	} {
 		f := grantFacts{record: record, permit: accepted, report: "v2", healthy: true}
 		tt.change(&f)
@@ -42,4 +42,11 @@ func TestReportWithGrant(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 	}
+}
+
+// answering is a report with another answer.
+func answering(r cluster.Report, set func(*cluster.Answer)) cluster.Report {
+	a := r.Answered(cluster.VersionChange)
+	set(&a)
+	return r.WithAnswer(a)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
@@ -57,7 +58,7 @@ type Grantee struct {
 	blocked string   // why the host cannot begin
 	stale   bool     // permit is to be read (again)
 	noticed rollout.Noticed
-	known   bool // noticed.Grant was read
+	known   bool // noticed.Grants was read
 	verify  bool // permit is to be read, whatever was noticed
 	failing []string
 	checked bool
@@ -163,7 +164,7 @@ func (g *Grantee) Run(ctx context.Context, events AdmissionEvents) error {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return g.watchGrant(ctx, events) })
+	group.Go(func() error { return g.watchGrants(ctx, events) })
 	group.Go(func() error { return g.watchRollout(ctx) })
 	group.Go(func() error { return g.watchDesired(ctx) })
 	group.Go(func() error { return g.watchControl(ctx) })
@@ -185,24 +186,24 @@ func (g *Grantee) warn(what string) func(error, time.Duration) {
 	return func(err error, pause time.Duration) { g.o.Log.Warn(what, "error", err, "again_in", pause) }
 }
 
-// watchGrant follows the host's own grant.
-func (g *Grantee) watchGrant(ctx context.Context, events AdmissionEvents) error {
+// watchGrants follows what is granted to the host.
+func (g *Grantee) watchGrants(ctx context.Context, events AdmissionEvents) error {
 	first := true
-	return g.o.Rollouts.WatchGrant(ctx, g.o.Node, func(u kv.Update[rollout.Grant]) {
+	return g.o.Rollouts.WatchGrants(ctx, g.o.Node, func(u kv.Update[change.Grants]) {
 		if u.Err != nil && !errors.Is(u.Err, kv.ErrDamaged) {
 			return
 		}
-		next := u.Entry.Value
+		next := u.Entry.Value.Of(cluster.VersionChange)
 		g.mu.Lock()
 		idle := g.enter == nil && g.leave == nil && g.blocked == ""
 		g.mu.Unlock()
-		if u.Reset || !first && idle && next.State == rollout.Offered {
+		if u.Reset || !first && idle && next.State == pace.Offered {
 			events.Reassert() // the orchestrator does not know what this host runs
 		}
 		events.Retry(Retry{At: next.Retry, FromStart: next.FromStart})
 		first = false
 		g.change(func() bool {
-			g.noticed.Grant, g.known, g.verify = u.Entry, true, g.verify || u.Reset || u.Err != nil
+			g.noticed.Grants, g.known, g.verify = u.Entry, true, g.verify || u.Reset || u.Err != nil
 			return true
 		})
 	})
@@ -376,10 +377,10 @@ func (g *Grantee) facts() (f grantFacts, enter, report, leave *request, read boo
 // waitsForOffer reports whether the watches say that the host can only wait for
 // an offer, so that nothing has to be read to know that.
 func (g *Grantee) waitsForOffer(f grantFacts) bool {
-	d, grant := g.noticed.Document.Value, g.noticed.Grant.Value
+	d, grant := g.noticed.Document.Value, g.noticed.Grants.Value.Of(cluster.VersionChange)
 	paced := g.noticed.Document.Exists && d.Version == f.enter && d.Paced() && d.Stopped == nil && d.Phase != pace.Aborted
-	offered := grant.State == rollout.Offered && grant.Version == f.enter
-	declined := grant.ID != "" && grant.ID == g.permit.Report.Grant.Declined
+	offered := grant.State == pace.Offered && grant.Tag == f.enter
+	declined := grant.ID != "" && grant.ID == g.permit.Report.Answered(cluster.VersionChange).Declined
 	return paced && g.known && !offered && !declined && !g.verify && g.read && f.enter != "" && f.leave == "" && f.report == "" && f.record.ID == "" && f.record.Intent == nil
 }
 
@@ -396,7 +397,7 @@ func (g *Grantee) offerNoticed(f *grantFacts) bool {
 		return false
 	}
 	p, err := g.o.Rollouts.Noticed(g.o.Node, g.noticed, g.permit.Report)
-	if err != nil || p.Report.Grant.Open() {
+	if err != nil || p.Report.Answered(cluster.VersionChange).Open() {
 		return false
 	}
 	p.Roles = g.roles()
@@ -444,7 +445,7 @@ func (g *Grantee) keep(r grantRecord) error {
 
 // perform carries out one action.
 func (g *Grantee) perform(ctx context.Context, f grantFacts, do grantAction, why string, enter, report, leave *request) error {
-	r, old := g.record, f.permit.Report.Grant
+	r, old := g.record, f.permit.Report.Answered(cluster.VersionChange)
 	switch do {
 	case grantNothing:
 	case grantAdopt:
@@ -457,8 +458,8 @@ func (g *Grantee) perform(ctx context.Context, f grantFacts, do grantAction, why
 	case grantReassert:
 		return g.answer(ctx, old, r.answer(old))
 	case grantLost:
-		g.o.Log.Warn("this host has a grant that it does not know: its record was lost", "grant", old.ID, "version", old.Version)
-		lost := grantRecord{ID: old.ID, Version: old.Version, Since: old.Since, Failed: "the host lost its record of the grant", Stranded: old.State == cluster.GrantStranded, Intent: r.Intent}
+		g.o.Log.Warn("this host has a grant that it does not know: its record was lost", "grant", old.ID, "version", old.Tag)
+		lost := grantRecord{ID: old.ID, Version: old.Tag, Since: old.Since, Failed: "the host lost its record of the grant", Stranded: old.State == cluster.GrantStranded, Intent: r.Intent}
 		if err := g.keep(lost); err != nil {
 			return err
 		}
@@ -506,7 +507,7 @@ func (g *Grantee) perform(ctx context.Context, f grantFacts, do grantAction, why
 }
 
 // finish ends the grant, in the transaction of the report that is to be written, if one is.
-func (g *Grantee) finish(ctx context.Context, r grantRecord, old cluster.GrantAnswer, report *request) error {
+func (g *Grantee) finish(ctx context.Context, r grantRecord, old cluster.Answer, report *request) error {
 	next := r.answer(old)
 	next.State, next.Reason, next.Ended = cluster.GrantDone, "", time.Now().UTC().Truncate(time.Second)
 	change := func(d cluster.Report) cluster.Report { return d }
@@ -561,20 +562,20 @@ func (g *Grantee) lift(ctx context.Context, r grantRecord, version string) error
 func (g *Grantee) accept(ctx context.Context, f grantFacts) error {
 	now := time.Now().UTC().Truncate(time.Second)
 	r := g.record
-	r.Intent = &grantIntent{ID: f.permit.Grant.ID, Version: f.permit.Grant.Version, Since: now, Until: f.permit.Grant.Until}
+	r.Intent = &grantIntent{ID: f.permit.Grant.ID, Version: f.permit.Grant.Tag, Since: now, Until: f.permit.Grant.Until}
 	if err := g.keep(r); err != nil {
 		return err
 	}
-	old, next := f.permit.Report.Grant, r.accepted().answer(cluster.GrantAnswer{})
+	old, next := f.permit.Report.Answered(cluster.VersionChange), r.accepted().answer(cluster.Answer{})
 	_, err := g.o.Report.ChangeFenced(ctx, func(d cluster.Report) (cluster.Report, error) {
-		switch d.Grant {
+		switch d.Answered(cluster.VersionChange) {
 		case old:
 		case next:
 			return d, nil
 		default:
 			return d, errOtherAnswer
 		}
-		return d.With(cluster.CategoryConfig, cluster.CategoryState{State: cluster.StateRunning, Version: next.Version}, now).Answering(next), nil
+		return d.With(cluster.CategoryConfig, cluster.CategoryState{State: cluster.StateRunning, Version: next.Tag}, now).WithAnswer(next), nil
 	}, f.permit.Fence)
 	switch {
 	case errors.Is(err, kv.ErrConflict), errors.Is(err, errOtherAnswer), errors.Is(err, consul.ErrOutcomeUnknown):
@@ -583,8 +584,8 @@ func (g *Grantee) accept(ctx context.Context, f grantFacts) error {
 	case err != nil:
 		return err
 	}
-	g.o.Log.Info("accepted a grant", "grant", next.ID, "version", next.Version)
-	g.permit.Report.Grant = next
+	g.o.Log.Info("accepted a grant", "grant", next.ID, "version", next.Tag)
+	g.permit.Report = g.permit.Report.WithAnswer(next)
 	g.record = r.accepted() // after a crash before it is written the report says that the intent was carried out
 	return nil
 }
@@ -593,7 +594,7 @@ func (g *Grantee) accept(ctx context.Context, f grantFacts) error {
 var errOtherAnswer = errors.New("the report has another answer")
 
 // answer replaces what the report says of grants, if that is as it was decided on.
-func (g *Grantee) answer(ctx context.Context, old, next cluster.GrantAnswer) error {
+func (g *Grantee) answer(ctx context.Context, old, next cluster.Answer) error {
 	_, err := g.answerWith(ctx, old, next, func(d cluster.Report) cluster.Report { return d })
 	return err
 }
@@ -601,20 +602,20 @@ func (g *Grantee) answer(ctx context.Context, old, next cluster.GrantAnswer) err
 // answerWith is answer with another change of the report in the same transaction. Where
 // written is false, what is stored is another answer, or not known, and is read again.
 func (g *Grantee) answerWith(
-	ctx context.Context, old, next cluster.GrantAnswer, also func(cluster.Report) cluster.Report,
+	ctx context.Context, old, next cluster.Answer, also func(cluster.Report) cluster.Report,
 ) (written bool, err error) {
 	_, err = g.o.Report.Change(ctx, func(d cluster.Report) (cluster.Report, error) {
-		if d.Grant != old && d.Grant != next {
+		if now := d.Answered(cluster.VersionChange); now != old && now != next {
 			return d, errOtherAnswer
 		}
-		return also(d).Answering(next), nil
+		return also(d).WithAnswer(next), nil
 	})
 	if errors.Is(err, errOtherAnswer) || errors.Is(err, consul.ErrOutcomeUnknown) {
 		g.change(func() bool { return true })
 		return false, nil
 	}
 	if err == nil {
-		g.permit.Report.Grant = next
+		g.permit.Report = g.permit.Report.WithAnswer(next)
 	}
 	return err == nil, err
 }

@@ -55,6 +55,19 @@ func (k Keys) Holders(group string) []string {
 	return slices.Compact(nodes)
 }
 
+// grants are what a host was granted, or its answers.
+type grants []struct{ Change, ID, State string }
+
+// version is the one of the rollout; the zero value: there is none.
+func (g grants) version() (one struct{ Change, ID, State string }) {
+	for _, one := range g {
+		if one.Change == "version" {
+			return one
+		}
+	}
+	return one
+}
+
 // Granted are the nodes that are out of service for a grant of a rollout and on
 // which no operator gave up.
 func (k Keys) Granted() []string {
@@ -62,14 +75,20 @@ func (k Keys) Granted() []string {
 	for name, key := range k {
 		node, ok := strings.CutPrefix(name, "nodes/")
 		var report struct {
-			Grant struct{ ID, State string } `json:"grant"`
+			Grants grants `json:"grants"`
 		}
-		var grant struct{ ID, State string }
-		if !ok || json.Unmarshal([]byte(key.Value), &report) != nil || report.Grant.ID == "" || report.Grant.State == "done" {
+		if !ok || json.Unmarshal([]byte(key.Value), &report) != nil {
 			continue
 		}
-		_ = json.Unmarshal([]byte(k["host/"+node+"/grant"].Value), &grant) // a damaged one counts as missing
-		if grant.ID != report.Grant.ID || grant.State != "given up" {
+		answer := report.Grants.version()
+		if answer.ID == "" || answer.State == "done" {
+			continue
+		}
+		var granted struct {
+			Grants grants `json:"grants"`
+		}
+		_ = json.Unmarshal([]byte(k["host/"+node+"/grants"].Value), &granted) // a damaged one counts as missing
+		if grant := granted.Grants.version(); grant.ID != answer.ID || grant.State != "given up" {
 			nodes = append(nodes, node)
 		}
 	}

@@ -63,11 +63,7 @@ func Plan(all []Asking, members *rollout.State, session string, now time.Time) (
 			o := p.Offers[0]
 			write(change.Grant{State: pace.Offered, Since: now, Until: o.Until, Tries: o.Tries})
 		case len(p.Withdrawals) > 0:
-			if now.Sub(g.Since) >= pace.AnswerWithin {
-				g.Tries++
-			}
-			g.State, g.Since = pace.Withdrawn, now
-			write(g)
+			write(g.Withdrawn(now))
 		case p.Why.None() || p.Why.Code == pace.BecauseGranted || a.Answer.Open():
 		case g.Waits == nil || g.Waits.Code != p.Why.Code || !g.Waits.At.Equal(p.Why.At):
 			g.Waits = &change.Waited{Code: p.Why.Code, Reason: p.Why.Text(c.Words.Noun), At: p.Why.At}

@@ -96,20 +96,11 @@ func GiveUp(ctx context.Context, c *cluster.Cluster, node, by, reason string) er
 	if err != nil {
 		return err
 	}
-	id := cluster.LeaseChange(node)
-	answer := report.Answered(id)
+	answer := report.Answered(cluster.LeaseChange(node))
 	if !answer.Open() {
 		return fmt.Errorf("host %q: %w that it could give up", node, ErrNone)
 	}
-	_, err = change.GrantsAt(c.Store(), node).Update(ctx, func(old kv.Entry[change.Grants]) (change.Grants, bool, error) {
-		g := old.Value.Of(id)
-		if g.State == pace.GivenUp && g.ID == answer.ID {
-			return old.Value, false, nil
-		}
-		return old.Value.With(change.Grant{
-			Change: id, Tag: answer.Tag, ID: answer.ID, State: pace.GivenUp, Since: time.Now().UTC().Truncate(time.Second), By: by, Reason: reason,
-		}), true, nil
-	})
+	_, err = change.GiveUp(ctx, c.Store(), node, answer, by, reason, time.Now())
 	return err
 }
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jorc/jorc/internal/change"
+	"github.com/jorc/jorc/internal/budget"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
@@ -65,8 +65,8 @@ func (d runsDecider) decide(ctx context.Context, in Input, r *round) error {
 			}
 			return in.Record(ctx, decisions, also)
 		},
-		Barred: func(node string) string { return change.Barred(state, node) },
-		Frozen: func(node string) string { return change.Frozen(state, node, in.Now) },
+		Barred: func(node string) string { return budget.Barred(state, node) },
+		Frozen: func(node string) string { return budget.Frozen(state, node, in.Now) },
 		FrozenFrom: func(node string) time.Time {
 			if host := state.Hosts[node]; host != nil {
 				return state.Control.Freezes.Begins(state.Roles(host), in.Now)

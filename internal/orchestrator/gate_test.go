@@ -89,13 +89,13 @@ func (g *gateSite) arrive() {
 		state, err := g.rollouts.Observe(g.t.Context(), s)
 		g.must(nil, err)
 		for _, m := range state.Members {
-			if m.Grant.State != rollout.Offered || m.Void {
+			if m.Grant.State != pace.Offered || m.Void {
 				continue
 			}
 			now := time.Now().UTC()
 			_, err := g.cluster.ReportWriter(m.Node).Change(g.t.Context(), func(r cluster.Report) (cluster.Report, error) {
-				done := cluster.GrantAnswer{ID: m.Grant.ID, Version: m.Grant.Version, State: cluster.GrantDone, Since: now, Ended: now}
-				return r.Answering(done).At(m.Grant.Version, now), nil
+				done := cluster.Answer{Change: cluster.VersionChange, ID: m.Grant.ID, Tag: m.Grant.Tag, State: cluster.GrantDone, Since: now, Ended: now}
+				return r.WithAnswer(done).At(m.Grant.Tag, now), nil
 			})
 			return err
 		}

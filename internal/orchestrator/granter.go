@@ -163,7 +163,7 @@ func (g *granter) pass(ctx context.Context, r *round) (again time.Time, err erro
 		offered[i] = o.Node
 	}
 	r.sayAlone(offered)
-	r.ledger, err = g.places.rollouts.Apply(ctx, s, state, plan)
+	r.ledger, err = g.places.offers.Write(ctx, r.ledger, s.Fence, s.Grants(state, plan, now))
 	r.take(offered)
 	g.o.Log.Debug("grants", "offered", len(plan.Offers), "withdrawn", len(plan.Withdrawals), "error", err)
 	return plan.Again, err

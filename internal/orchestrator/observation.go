@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
-	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
@@ -182,12 +182,13 @@ func (o *observation) out() []outHost {
 		if h == nil || n.Life == cluster.LivenessAbsent && n.Version == "" {
 			continue
 		}
-		host := outHost{node: node, reason: h.Condition.OutOfService(h.Report.Grant.Open())}
+		granted := h.Report.Answered(cluster.VersionChange)
+		host := outHost{node: node, reason: h.Condition.OutOfService(granted.Open())}
 		switch host.reason {
 		case pace.InService:
 			continue
 		case pace.OutGrant:
-			host.since = h.Report.Grant.Since
+			host.since = granted.Since
 		case pace.OutDown:
 			if host.since = n.LifeSince; !n.Life.Detached() {
 				host.since = o.agentDown[node]
@@ -232,7 +233,7 @@ func (o *observation) damaged() map[string]int {
 // rollout returns what is stored of the rollout, and the members as it sees them; ok is false
 // while that cannot be read, or it is not known who the members are.
 func (o *observation) rollout(r *rollout.Rollouts) (stored rollout.Stored, members rollout.State, ok bool) {
-	stored, err := r.StoredIn(&o.state, kv.Entry[rollout.Ledger]{})
+	stored, err := r.StoredIn(&o.state, change.Ledger{})
 	if err != nil {
 		return stored, members, false
 	}

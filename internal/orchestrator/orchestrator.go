@@ -298,7 +298,7 @@ func (t *term) watch(ctx context.Context) error {
 	err := t.watcher.Run(ctx)
 	if errors.Is(err, cluster.ErrRestored) && t.o.Rollouts {
 		t.o.Log.Warn("Consul's KV was restored: nothing is granted for a while", "for", t.o.Quiet)
-		if err := t.Orchestrator.rollouts.Quiet(ctx, t.o.Quiet); err != nil {
+		if err := t.places.offers.Quiet(ctx, time.Now().UTC().Truncate(time.Second).Add(t.o.Quiet)); err != nil {
 			t.o.Log.Warn("the next orchestrator may not know that Consul's KV was restored", "error", err)
 		}
 	}

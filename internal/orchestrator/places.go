@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jorc/jorc/internal/budget"
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
@@ -25,7 +26,7 @@ type places struct {
 	offers   *change.Offers
 
 	mu      sync.Mutex
-	ledger  kv.Entry[rollout.Ledger]
+	ledger  kv.Entry[change.Ledger]
 	renewed bool // the ledger is as this term wrote it last
 	begun   bool
 	demands map[string]pace.Demand // of changes that wait for a place, by change
@@ -33,14 +34,14 @@ type places struct {
 
 func newPlaces(t *term) *places {
 	rollouts := t.Orchestrator.rollouts.Held(t.held)
-	return &places{t: t, rollouts: rollouts, offers: change.NewOffers(rollouts, t.held), demands: map[string]pace.Demand{}}
+	return &places{t: t, rollouts: rollouts, offers: change.NewOffers(t.held), demands: map[string]pace.Demand{}}
 }
 
 // round is the turn of one planner, or of the planners of a cycle.
 type round struct {
 	places *places
 	State  cluster.State // with the results of probes
-	ledger kv.Entry[rollout.Ledger]
+	ledger kv.Entry[change.Ledger]
 	base   *pace.Account // who is out; nil: it was not asked for
 	// read caches what rollout returns.
 	read *readRollout
@@ -65,7 +66,7 @@ func (p *places) begin(ctx context.Context) (r *round, err error) {
 		}
 	}()
 	if !p.renewed {
-		if p.ledger, err = p.rollouts.Renew(ctx, !p.begun); err != nil {
+		if p.ledger, err = p.offers.Renew(ctx, !p.begun); err != nil {
 			return nil, err
 		}
 		p.t.watcher.Reset()
@@ -130,7 +131,7 @@ type readRollout struct {
 func (r *round) rollout() (rollout.Stored, rollout.State, error) {
 	if r.read == nil {
 		r.read = new(readRollout)
-		if r.read.stored, r.read.err = r.places.rollouts.StoredIn(&r.State, r.ledger); r.read.err == nil {
+		if r.read.stored, r.read.err = r.places.rollouts.StoredIn(&r.State, r.ledger.Value); r.read.err == nil {
 			r.read.state, r.read.err = rollout.StateOf(&r.State, r.read.stored)
 		}
 	}
@@ -159,12 +160,12 @@ func (r *round) left(d pace.Demand, taken ...string) *pace.Account {
 }
 
 // count counts who is out of service.
-func (o *Orchestrator) count(s *cluster.State, members rollout.State, life change.Life) *pace.Account {
-	return change.Count(s, members, change.DocumentsOf(o.store, s.Stages), o.holder(), life, time.Now())
+func (o *Orchestrator) count(s *cluster.State, members rollout.State, life budget.Life) *pace.Account {
+	return budget.Count(s, members, budget.DocumentsOf(o.store, s.Stages), o.holder(), life, time.Now())
 }
 
 // life is what the last cycle knows of hosts.
-func (t *term) life() change.Life {
+func (t *term) life() budget.Life {
 	seen := t.lastObserved()
 	if seen == nil {
 		return nil
@@ -220,12 +221,12 @@ func (r *round) forget(gone func(change string) bool) {
 // something in it.
 func (r *round) offer(ctx context.Context, nodes []string, commit func(also func(*kv.Txn)) error) error {
 	r.sayAlone(nodes)
-	var next rollout.Ledger
-	err := commit(func(t *kv.Txn) { next = r.places.rollouts.SwapLedger(t, r.ledger) })
+	var next change.Ledger
+	err := commit(func(t *kv.Txn) { next = r.places.offers.Swap(t, r.ledger) })
 	if err != nil {
 		return err
 	}
-	e, err := r.places.rollouts.Ledger(ctx)
+	e, err := r.places.offers.Get(ctx)
 	switch {
 	case err != nil:
 		return err

@@ -33,7 +33,7 @@ func TestOutcome(t *testing.T) {
 	gone := func(m *rollout.Member) { m.Condition, m.Version = cluster.Assess(cluster.Signals{}), "" }
 	role := func(name string) member { return func(m *rollout.Member) { m.Roles = []string{name} } }
 	grantDone := func(m *rollout.Member) { grant(m); arrive(m) }
-	givenUp := func(m *rollout.Member) { grant(m); m.Grant.State = rollout.GivenUp }
+	givenUp := func(m *rollout.Member) { grant(m); m.Grant.State = pace.GivenUp }
 	paced := pace.Policy{MaxParallel: pace.Amount{N: 5}}
 	kept := pace.Policy{MaxParallel: pace.Amount{N: 5}, Order: []pace.Role{{Name: "worker"}, {Name: "db", Kept: true}}}
 	outside := func(m *rollout.Member) { m.Outside = true }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
@@ -57,9 +58,9 @@ func TestExplain(t *testing.T) {
 	}
 	paused := d
 	paused.Stopped = &rollout.Stop{Reason: "lunch", By: "ann", Since: noon}
-	busy := change(v, []string{in}, grant)
-	broken := change(busy, []string{in}, fail)
-	set := func(node string, f func(m *rollout.Member)) rollout.State { return change(v, []string{node}, f) }
+	busy := changed(v, []string{in}, grant)
+	broken := changed(busy, []string{in}, fail)
+	set := func(node string, f func(m *rollout.Member)) rollout.State { return changed(v, []string{node}, f) }
 	for _, test := range []struct {
 		name  string
 		doc   rollout.Document
@@ -88,18 +89,18 @@ func TestExplain(t *testing.T) {
 		{"held", d, set("n1", func(m *rollout.Member) { m.Hold = "by ann: disks" }), "n1", "rollout: it is held: by ann: disks"},
 		{
 			"it declined", d, set("n1", func(m *rollout.Member) {
-				m.Grant, m.Answer = rollout.Grant{ID: "1", State: rollout.Offered}, cluster.GrantAnswer{Declined: "1", Reason: "waiting for mysql"}
+				m.Grant, m.Answer = change.Grant{ID: "1", State: pace.Offered}, cluster.Answer{Change: cluster.VersionChange, Declined: "1", Reason: "waiting for mysql"}
 			}), "n1", "rollout: it cannot begin: waiting for mysql",
 		},
 		{
 			"it does not answer", d, set("n1", func(m *rollout.Member) {
-				m.Grant = rollout.Grant{ID: "1", State: rollout.Withdrawn, Tries: 2, Since: noon}
+				m.Grant = change.Grant{ID: "1", State: pace.Withdrawn, Tries: 2, Since: noon}
 			}), "n1", "rollout: it did not answer 2 offers; the next is at 2026-11-21T12:01:00Z",
 		},
 		{
 			"given up", d, set("n1", func(m *rollout.Member) {
 				grant(m)
-				m.Grant.State, m.Grant.By = rollout.GivenUp, "ann"
+				m.Grant.State, m.Grant.By = pace.GivenUp, "ann"
 			}), "n1", "grant: an operator gave up on it at 2026-11-21T12:00:00Z (ann): it continues without counting",
 		},
 	} {
@@ -125,7 +126,7 @@ func TestBlocked(t *testing.T) {
 		{2, "n2, n3, n4 to begin"},
 	} {
 		d := started(t, pace.Policy{MaxParallel: pace.Amount{N: test.limit}, MaxFailures: 1})
-		v := change(fleetOf(4, nil), []string{"n1"}, func(m *rollout.Member) { grant(m); fail(m) })
+		v := changed(fleetOf(4, nil), []string{"n1"}, func(m *rollout.Member) { grant(m); fail(m) })
 		d = rollout.Plan(d, v, noon).Document
 		if got := strings.Join(rollout.Describe(d, v, noon).Waits, "; "); got != test.want {
 			t.Errorf("with %d places: %q, want %q", test.limit, got, test.want)

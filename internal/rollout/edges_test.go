@@ -15,15 +15,15 @@ func TestForgiven(t *testing.T) {
 	t.Parallel()
 	d := started(t, pace.Policy{MaxParallel: pace.Amount{N: 3}})
 	d.Forgive = true
-	d = rollout.Plan(d, change(fleetOf(5, nil), []string{"n1", "n2"}, fail), noon).Document
+	d = rollout.Plan(d, changed(fleetOf(5, nil), []string{"n1", "n2"}, fail), noon).Document
 	if d.Forgive || d.Forgiven != 2 || d.Stopped != nil {
 		t.Fatalf("two failures are accepted: %+v", d)
 	}
-	d = rollout.Plan(d, change(change(fleetOf(5, nil), []string{"n1"}, fail), []string{"n2"}, arrive), noon).Document
+	d = rollout.Plan(d, changed(changed(fleetOf(5, nil), []string{"n1"}, fail), []string{"n2"}, arrive), noon).Document
 	if d.Forgiven != 1 || d.Stopped != nil {
 		t.Fatalf("one of them is mended: %+v", d)
 	}
-	d = rollout.Plan(d, change(fleetOf(5, nil), []string{"n1", "n3"}, fail), noon).Document
+	d = rollout.Plan(d, changed(fleetOf(5, nil), []string{"n1", "n3"}, fail), noon).Document
 	if d.Stopped == nil {
 		t.Errorf("another one failed: %+v", d)
 	}

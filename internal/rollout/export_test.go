@@ -29,9 +29,6 @@ func Admitted(d Document, s State, now time.Time) []string {
 func Resumed(d Document, now time.Time) Document             { return d.resumed(now) }
 func Promoted(d Document, by string, now time.Time) Document { return d.promoted(by, now) }
 
-// WithdrawnGrant is a grant as an orchestrator withdraws it.
-func WithdrawnGrant(g Grant, now time.Time) Grant { return g.withdrawn(now) }
-
 // Outcome is how a wait that began with the rollout first ends.
 func Outcome(s Status, first Document) (over bool, err error) {
 	return s.outcome(s.Version, first, nil)

@@ -94,7 +94,7 @@ func TestForeseeHalfWay(t *testing.T) {
 	t.Parallel()
 	v := fleetOf(4, nil)
 	d := rollout.Plan(started(t, pace.Policy{Canary: 1}), v, noon).Document
-	v = change(v, admitted(d, v), grant)
+	v = changed(v, admitted(d, v), grant)
 	steps := rollout.Foresee(d, v, noon)
 	if len(steps) != 1 || steps[0].Count != 3 {
 		t.Errorf("got %+v, want that the other 3 are admitted", steps)

@@ -26,7 +26,7 @@ func newGated(t *testing.T, set func(*pace.Policy)) *gated {
 	set(&p)
 	g := &gated{t: t, d: started(t, p), v: fleetOf(4, nil), now: noon}
 	g.plan()
-	g.v = change(g.v, admitted(g.d, g.v), arrive)
+	g.v = changed(g.v, admitted(g.d, g.v), arrive)
 	g.plan()
 	return g
 }
@@ -99,7 +99,7 @@ func TestBake(t *testing.T) {
 	g.want("batch 1 of 2")
 	g.after(time.Millisecond)
 	g.want("batch 2 of 2")
-	g.v = change(g.v, admitted(g.d, g.v), arrive)
+	g.v = changed(g.v, admitted(g.d, g.v), arrive)
 	g.after(time.Minute)
 	g.want("batch 2 of 2", "batch 2 of 2 to bake")
 	g.after(5 * time.Minute)
@@ -116,7 +116,7 @@ func TestBakeFails(t *testing.T) {
 	arrived := func(g *gated) []string { return admitted(g.d, g.v) }
 	g := newGated(t, bake)
 	first := arrived(g)
-	g.v = change(g.v, first, critical)
+	g.v = changed(g.v, first, critical)
 	g.after(time.Minute)
 	g.want("paused in phase batch 1 of 2")
 	if !strings.Contains(g.d.Stopped.Reason, first[0]+": a check is critical while its step bakes") {
@@ -131,7 +131,7 @@ func TestBakeFails(t *testing.T) {
 	g.want("batch 2 of 2")
 
 	g = newGated(t, func(p *pace.Policy) { bake(p); p.OnFailure = pace.OnFailureRollback })
-	g.v = change(g.v, arrived(g), critical)
+	g.v = changed(g.v, arrived(g), critical)
 	g.after(time.Minute)
 	if g.d.Version != "v1" || g.d.RollbackOf == nil || g.d.Gate != nil {
 		t.Errorf("it is not rolled back: %+v", g.d)
@@ -140,7 +140,7 @@ func TestBakeFails(t *testing.T) {
 	g = newGated(t, bake)
 	first = arrived(g)
 	down := g.now
-	g.v = change(g.v, first, func(m *rollout.Member) { set(m, false, false); m.DownSince = down })
+	g.v = changed(g.v, first, func(m *rollout.Member) { set(m, false, false); m.DownSince = down })
 	g.after(5 * time.Minute)
 	g.want("batch 1 of 2", first[0]+" to be up again")
 	g.after(time.Second)
@@ -149,7 +149,7 @@ func TestBakeFails(t *testing.T) {
 	g = newGated(t, bake)
 	g.after(5 * time.Minute)
 	g.want("batch 2 of 2")
-	g.v = change(g.v, first, critical) // outside a bake it is out of service, and no failure
+	g.v = changed(g.v, first, critical) // outside a bake it is out of service, and no failure
 	g.plan()
 	g.want("batch 2 of 2")
 }
@@ -161,16 +161,16 @@ func TestGateBeginsAnew(t *testing.T) {
 	g := newGated(t, func(p *pace.Policy) { bake(p); p.Batches, p.Canary = nil, 3 })
 	g.d.Promoted = true
 	g.plan()
-	g.v = change(g.v, admitted(g.d, g.v), arrive)
+	g.v = changed(g.v, admitted(g.d, g.v), arrive)
 	g.plan()
 	first := admitted(g.d, g.v)[0]
 	g.after(4 * time.Minute)
-	g.v = change(g.v, []string{first}, func(m *rollout.Member) { m.Version = "v0" })
+	g.v = changed(g.v, []string{first}, func(m *rollout.Member) { m.Version = "v0" })
 	g.plan()
 	if g.d.Gate != nil {
 		t.Errorf("%s begins again, and the gate is %+v", first, g.d.Gate)
 	}
-	g.v = change(g.v, []string{first}, arrive)
+	g.v = changed(g.v, []string{first}, arrive)
 	g.after(2 * time.Minute)
 	g.want("canary", "canary to bake until")
 	g.after(4 * time.Minute)
@@ -283,13 +283,13 @@ func TestApproveEach(t *testing.T) {
 	if p := g.d.PassedGate; p == nil || p.By != "ann" || p.Step != "batch 1 of 3" {
 		t.Errorf("the passed gate is %+v", p)
 	}
-	g.v = change(g.v, admitted(g.d, g.v), arrive)
+	g.v = changed(g.v, admitted(g.d, g.v), arrive)
 	g.after(time.Hour)
 	g.want("batch 2 of 3", "'jorc update promote'")
 	g.d = rollout.Promoted(g.d, "bob", g.now)
 	g.plan()
 	g.want("batch 3 of 3")
-	g.v = change(g.v, admitted(g.d, g.v), arrive)
+	g.v = changed(g.v, admitted(g.d, g.v), arrive)
 	g.plan()
 	g.want("done")
 }

@@ -3,86 +3,26 @@ package rollout
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"time"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
-	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 )
-
-// States of a Grant as they are stored. What the host answers is in its report.
-const (
-	Offered   = "offered"
-	Withdrawn = "withdrawn" // the host did not answer
-	GivenUp   = "given up"  // by an operator: the host no longer counts
-)
-
-// Grant is the permission for one host to begin with one version, at the key
-// host/<node>/grant. Orchestrators and operators write it, the host reads it.
-type Grant struct {
-	ID      string    `json:"id,omitempty"`
-	Version string    `json:"version,omitempty"`
-	State   string    `json:"state,omitempty"`
-	Since   time.Time `json:"since,omitzero"` // of State
-	// Session is that of the orchestrator's lock, and Rollout the index of the
-	// rollout's document: the offer is void as soon as one of them is another.
-	Session string `json:"session,omitempty"`
-	Rollout uint64 `json:"rollout,omitempty"`
-	// Until is the end of the window, or the beginning of a freeze; the host declines from
-	// then on. Zero: none.
-	Until time.Time `json:"until,omitzero"`
-	// Tries is how many offers in a row the host did not answer.
-	Tries  int    `json:"tries,omitempty"`
-	By     string `json:"by,omitempty"` // who gave it up
-	Reason string `json:"reason,omitempty"`
-	// Retry is when the host was last asked to try again at once.
-	Retry time.Time `json:"retry,omitzero"`
-	// FromStart: with Retry, an interrupted attempt begins with its first task.
-	FromStart bool `json:"from_start,omitempty"`
-
-	index uint64 // of the key
-}
-
-// answered reports whether the host accepted or declined the grant.
-func (g Grant) answered(a cluster.GrantAnswer) bool { return g.ID == a.ID || g.ID == a.Declined }
-
-// Ledger is the document at orchestrate/grants. Every transaction that offers
-// grants swaps it, so that of two plans made of the same state one is carried
-// out.
-type Ledger struct {
-	Term uint64 `json:"term"` // counts holders of the lock
-	Seq  uint64 `json:"seq"`  // counts transactions in a term
-	// Quiet is until when nothing is granted, as Consul's KV was restored: hosts
-	// report meanwhile what they are at.
-	Quiet time.Time `json:"quiet,omitzero"`
-}
-
-func (l Ledger) next() Ledger {
-	l.Seq++
-	return l
-}
-
-// ID names a grant of the transaction that writes l. Sessions differ also where
-// a restored ledger counts the same numbers again.
-func (l Ledger) ID(session string) string {
-	return fmt.Sprintf("%d.%d.%.8s", l.Term, l.Seq, session)
-}
 
 // Permit is what the rollout says to one node, and what the node last said, read
 // at one moment. Its zero value says nothing.
 type Permit struct {
 	Stored
-	Grant  Grant
+	Grant  change.Grant
 	Report cluster.Report
 	// Roles are those of the node, on which it depends whether it is frozen.
 	Roles []string
 
 	node    string
 	control kv.Entry[cluster.Control]
-	grant   uint64
+	grants  uint64 // index of them
 }
 
 // Permit reads what the rollout says to node, as no server that lost its
@@ -90,8 +30,8 @@ type Permit struct {
 // is damaged counts as none.
 func (r *Rollouts) Permit(ctx context.Context, node string) (Permit, error) {
 	store := r.store.Consistent()
-	control, grant, report := kv.NewDoc[cluster.Control](store, cluster.KeyControl, 1), r.grant(node), r.cluster.Reports().At(node)
-	read, err := store.Txn().Get(keyDesired).Get(keyRollout).Get(cluster.KeyControl).Get(grant.Key()).Get(report.Key()).Commit(ctx)
+	control, grants, report := kv.NewDoc[cluster.Control](store, cluster.KeyControl, 1), change.GrantsAt(store, node), r.cluster.Reports().At(node)
+	read, err := store.Txn().Get(keyDesired).Get(keyRollout).Get(cluster.KeyControl).Get(grants.Key()).Get(report.Key()).Commit(ctx)
 	if err != nil {
 		return Permit{}, err
 	}
@@ -102,11 +42,11 @@ func (r *Rollouts) Permit(ctx context.Context, node string) (Permit, error) {
 	if p.control, err = control.From(read); err != nil {
 		return Permit{}, err
 	}
-	g, err := grant.From(read)
+	g, err := grants.From(read)
 	if err != nil && !errors.Is(err, kv.ErrDamaged) {
 		return Permit{}, err
 	}
-	p.Grant, p.grant = g.Value, g.Index
+	p.Grant, p.grants = g.Value.Of(cluster.VersionChange), g.Index
 	d, err := report.From(read)
 	if err != nil && !errors.Is(err, kv.ErrDamaged) {
 		return Permit{}, err
@@ -120,7 +60,7 @@ type Noticed struct {
 	Desired  kv.Entry[string]
 	Document kv.Entry[Document]
 	Control  kv.Entry[cluster.Control]
-	Grant    kv.Entry[Grant]
+	Grants   kv.Entry[change.Grants]
 }
 
 // Noticed returns the permit of n and of the report as the node wrote it last. It serves
@@ -131,8 +71,8 @@ func (r *Rollouts) Noticed(node string, n Noticed, last cluster.Report) (Permit,
 		return Permit{}, err
 	}
 	return Permit{
-		Stored: s, Grant: n.Grant.Value, Report: last,
-		node: node, control: n.Control, grant: n.Grant.Index,
+		Stored: s, Grant: n.Grants.Value.Of(cluster.VersionChange), Report: last,
+		node: node, control: n.Control, grants: n.Grants.Index,
 	}, nil
 }
 
@@ -164,10 +104,10 @@ func (r *Rollouts) WatchControl(ctx context.Context, handle func(kv.Update[clust
 	return kv.NewDoc[cluster.Control](r.store, cluster.KeyControl, 1).Watch(ctx, handle)
 }
 
-// WatchGrant calls handle with the grant of node, and whenever it changes, until
+// WatchGrants calls handle with what is granted to node, and whenever it changes, until
 // ctx ends; then it returns ctx's error.
-func (r *Rollouts) WatchGrant(ctx context.Context, node string, handle func(kv.Update[Grant])) error {
-	return r.grant(node).Watch(ctx, handle)
+func (r *Rollouts) WatchGrants(ctx context.Context, node string, handle func(kv.Update[change.Grants])) error {
+	return change.GrantsAt(r.store, node).Watch(ctx, handle)
 }
 
 // WithRollout returns the permit with a newer document of the rollout, as a watch
@@ -182,8 +122,8 @@ func (p Permit) WithRollout(e kv.Entry[Document]) Permit {
 // Fence adds to t what the acceptance of p's grant depends on: the lock of the
 // orchestrator that offered it, and that nothing of p has changed.
 func (p Permit) Fence(t *kv.Txn) {
-	t.CheckSession(cluster.OrchestratorLock, p.Grant.Session).CheckIndex(cluster.GrantKey(p.node), p.grant)
-	t.CheckIndex(keyDesired, p.desired.Index).CheckIndex(keyRollout, p.doc.Index).CheckIndex(cluster.KeyControl, p.control.Index)
+	change.Accept(t, p.node, p.Grant, p.grants, p.control.Index)
+	t.CheckIndex(keyDesired, p.desired.Index).CheckIndex(keyRollout, p.doc.Index)
 }
 
 // Free says whether the node may begin with version without a grant. When it may
@@ -221,7 +161,7 @@ func (p Permit) Offer(version string, now time.Time) (ok bool, decline string) {
 	g := p.Grant
 	_, isFrozen := p.Frozen(now)
 	switch {
-	case g.Session == "" || g.answered(p.Report.Grant) || p.void(g) || p.halted(now) || isFrozen || g.Version != version || !p.Current():
+	case g.Session == "" || g.Answered(p.Report.Answered(cluster.VersionChange)) || p.void(g) || p.halted(now) || isFrozen || g.Tag != version || !p.Current():
 		return false, ""
 	case !g.Until.IsZero() && !now.Before(g.Until):
 		return false, "the window is over since " + g.Until.UTC().Format(time.RFC3339) + " by this host's clock"
@@ -230,7 +170,7 @@ func (p Permit) Offer(version string, now time.Time) (ok bool, decline string) {
 }
 
 // GivenUp reports whether an operator gave up on the grant id.
-func (p Permit) GivenUp(id string) bool { return p.Grant.State == GivenUp && p.Grant.ID == id }
+func (p Permit) GivenUp(id string) bool { return p.Grant.State == pace.GivenUp && p.Grant.ID == id }
 
 // Replace returns what carries out a plan's document by itself, in the
 // transaction of its events: it commits only if what s says of the rollout still
@@ -242,115 +182,32 @@ func (r *Rollouts) Replace(s Stored, next Document) func(*kv.Txn) {
 	return func(t *kv.Txn) { r.write(t, s, next) }
 }
 
-// mostGrants is how many grants one transaction offers or withdraws: with the
-// checks beside them it stays below Consul's 64 operations.
-const mostGrants = 50
-
-// Apply carries out the offers and withdrawals of a plan that was made of s and
-// state: it swaps the ledger and, while all that s says is so, the grants, some
-// fifty at a time. It returns the ledger as it is then.
-//
-// It returns kv.ErrConflict, consul.ErrOutcomeUnknown (Renew, load and plan again)
-// or kv.ErrLockLost; what was written before stays.
-func (r *Rollouts) Apply(ctx context.Context, s Stored, state State, p Planned) (kv.Entry[Ledger], error) {
-	grants := make(map[string]Grant, len(state.Members))
-	for _, m := range state.Members {
-		grants[m.Node] = m.Grant
+// Grants returns what is to be written for a plan that was made of s and state: its offers and withdrawals.
+func (s Stored) Grants(state State, p Planned, now time.Time) []change.Next {
+	now = now.UTC().Truncate(time.Millisecond)
+	members := make(map[string]*Member, len(state.Members))
+	for i := range state.Members {
+		members[state.Members[i].Node] = &state.Members[i]
 	}
-	now := r.now().UTC().Truncate(time.Millisecond)
-	type change struct {
-		node string
-		next Grant
-	}
-	var all []change
+	all := make([]change.Next, 0, len(p.Withdrawals)+len(p.Offers))
 	for _, node := range p.Withdrawals {
-		all = append(all, change{node, grants[node].withdrawn(now)})
+		m := members[node]
+		all = append(all, change.Next{Node: node, Old: m.Grants, Grants: []change.Grant{m.Grant.Withdrawn(now)}})
 	}
 	for _, o := range p.Offers {
-		all = append(all, change{o.Node, Grant{
-			Version: p.Document.Version, State: Offered, Since: now, Session: r.session, Rollout: s.doc.Index,
-			Until: o.Until, Tries: o.Tries, Retry: grants[o.Node].Retry, FromStart: grants[o.Node].FromStart,
-		}})
+		m := members[o.Node]
+		all = append(all, change.Next{Node: o.Node, Old: m.Grants, Grants: []change.Grant{{
+			Change: cluster.VersionChange, Tag: p.Document.Version, State: pace.Offered, Since: now, Spec: s.doc.Index,
+			Until: o.Until, Tries: o.Tries, Retry: m.Grant.Retry, FromStart: m.Grant.FromStart,
+		}}})
 	}
-	for part := range slices.Chunk(all, mostGrants) {
-		t := r.store.Txn()
-		ledger := r.SwapLedger(t, s.ledger)
-		s.fence(t)
-		for _, c := range part {
-			old := grants[c.node]
-			if c.next.State == Offered {
-				c.next.ID = ledger.ID(r.session)
-			}
-			r.grant(c.node).SwapIn(t, kv.Entry[Grant]{Index: old.index, Exists: old.index != 0}, c.next)
-		}
-		done, err := t.Commit(ctx)
-		if err != nil {
-			return s.ledger, err
-		}
-		s.Ledger, s.ledger = ledger, kv.Entry[Ledger]{Value: ledger, Index: done.Index(keyLedger), Exists: true}
+	return all
+}
+
+// Fence adds to t what an offer depends on: all that s says of the whole cluster.
+func (s Stored) Fence(t *kv.Txn) {
+	t.CheckIndex(keyDesired, s.desired.Index).CheckIndex(keyRollout, s.doc.Index)
+	for key, index := range s.others {
+		t.CheckIndex(key, index)
 	}
-	return s.ledger, nil
-}
-
-// withdrawn is the grant as an orchestrator withdraws it. An offer that had its time was not
-// answered; one that is withdrawn before, for a freeze or a hold, says nothing of the host.
-func (g Grant) withdrawn(now time.Time) Grant {
-	if now.Sub(g.Since) >= pace.AnswerWithin {
-		g.Tries++
-	}
-	g.State, g.Since = Withdrawn, now
-	return g
-}
-
-// SwapLedger adds to t the swap of the ledger, which every transaction needs that offers
-// hosts something: of two plans made of the same state one is carried out. It returns
-// the ledger as it is then.
-func (r *Rollouts) SwapLedger(t *kv.Txn, ledger kv.Entry[Ledger]) Ledger {
-	next := ledger.Value.next()
-	r.ledgers.SwapIn(t, ledger, next)
-	return next
-}
-
-// Renew swaps the ledger alone and returns it: no transaction that was sent before
-// and swaps it, too, can be carried out from then on. With begin it counts a new
-// term. It tries until that is certain and returns what Commit returns otherwise.
-func (r *Rollouts) Renew(ctx context.Context, begin bool) (kv.Entry[Ledger], error) {
-	return r.swapLedger(ctx, func(l Ledger) Ledger {
-		if begin {
-			l.Term, l.Seq = l.Term+1, 0
-		}
-		return l.next()
-	})
-}
-
-// Quiet has orchestrators grant nothing for some time. It returns what Renew
-// returns.
-func (r *Rollouts) Quiet(ctx context.Context, long time.Duration) error {
-	_, err := r.swapLedger(ctx, func(l Ledger) Ledger {
-		l.Quiet = r.now().UTC().Truncate(time.Second).Add(long)
-		return l.next()
-	})
-	return err
-}
-
-func (r *Rollouts) swapLedger(ctx context.Context, change func(Ledger) Ledger) (swapped kv.Entry[Ledger], err error) {
-	err = kv.RetryConflicts(ctx, func() error {
-		e, err := r.ledgers.In(r.store.Consistent()).Get(ctx)
-		if err != nil && !errors.Is(err, kv.ErrDamaged) {
-			return err
-		}
-		t := r.store.Txn()
-		next := change(e.Value)
-		r.ledgers.SwapIn(t, e, next)
-		done, err := t.Commit(ctx)
-		switch {
-		case errors.Is(err, consul.ErrOutcomeUnknown):
-			return fmt.Errorf("%w: %w", kv.ErrConflict, err) // swapping it again settles that
-		case err != nil:
-			return err
-		}
-		swapped = kv.Entry[Ledger]{Value: next, Index: done.Index(keyLedger), Exists: true}
-		return nil
-	})
-	return swapped, err
 }

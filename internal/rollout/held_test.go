@@ -26,7 +26,7 @@ func advance(d rollout.Document, v rollout.State, now time.Time) (rollout.Docume
 		if len(p.Offers) == 0 && len(decisions) == 0 {
 			break
 		}
-		v = change(v, offered(p), arrive)
+		v = changed(v, offered(p), arrive)
 	}
 	return d, v, all
 }
@@ -65,7 +65,7 @@ func TestHeldCanary(t *testing.T) {
 		policy := pace.Policy{Canary: 1, MaxParallel: pace.Amount{N: 2}}
 		v := fleetOf(4, nil)
 		order := inOrder(policy, v)
-		p, _ := planned(started(t, policy), change(v, order[:1], aside), noon)
+		p, _ := planned(started(t, policy), changed(v, order[:1], aside), noon)
 		if got := offered(p); !slices.Equal(got, order[1:2]) {
 			t.Errorf("%s: the canary is %v, want %s", name, got, order[1])
 		}
@@ -77,7 +77,7 @@ func TestSharesOfHeld(t *testing.T) {
 	t.Parallel()
 	policy := pace.Policy{Batches: amounts(t, "50%,100%"), MaxParallel: pace.Amount{N: 50, Percent: true}}
 	v := fleetOf(12, nil)
-	v = change(v, inOrder(policy, v)[1:5], hold)
+	v = changed(v, inOrder(policy, v)[1:5], hold)
 	p, _ := planned(started(t, policy), v, noon)
 	if got := offered(p); len(got) != 4 {
 		t.Errorf("the first batch of 12 members, 4 of them held, is %v, want 4", got)
@@ -94,7 +94,7 @@ func TestEndsWithHeld(t *testing.T) {
 	policy := pace.Policy{Canary: 1, Batches: amounts(t, "3,100%"), MaxParallel: pace.Amount{N: 4}}
 	v := fleetOf(12, nil)
 	order := inOrder(policy, v)
-	v = change(change(v, order[1:2], hold), order[4:5], drain)
+	v = changed(changed(v, order[1:2], hold), order[4:5], drain)
 	d := started(t, policy)
 	d.Promoted = true
 	d, v, decisions := advance(d, v, noon)
@@ -108,12 +108,12 @@ func TestEndsWithHeld(t *testing.T) {
 		}
 	}
 	for _, one := range []string{order[1], order[4]} {
-		v = change(v, []string{one}, free)
+		v = changed(v, []string{one}, free)
 		p := rollout.Plan(d, v, noon)
 		if got := offered(p); !slices.Equal(got, []string{one}) {
 			t.Errorf("after its hold %s follows: offers %v", one, got)
 		}
-		v = change(v, []string{one}, arrive)
+		v = changed(v, []string{one}, arrive)
 	}
 }
 
@@ -127,7 +127,7 @@ func TestRollbackBesideHeld(t *testing.T) {
 	} {
 		v := fleetOf(12, nil)
 		order := inOrder(policy, v)
-		v = change(v, order[1:2], hold)
+		v = changed(v, order[1:2], hold)
 		d := started(t, policy)
 		d.Promoted, d.RollbackOf = true, &rollout.Rollback{Version: "v3", Reason: "broken"}
 		if name == "by the policy" {
@@ -160,7 +160,7 @@ func TestAllHeld(t *testing.T) {
 	all := []string{"n1", "n2", "n3", "n4"}
 	first := inOrder(canaries, fleetOf(4, nil))[0]
 	db := func(s rollout.State) rollout.State {
-		return change(s, []string{"n2", "n3"}, func(m *rollout.Member) { m.Roles = []string{"db"} })
+		return changed(s, []string{"n2", "n3"}, func(m *rollout.Member) { m.Roles = []string{"db"} })
 	}
 	for _, test := range []struct {
 		name   string
@@ -170,21 +170,21 @@ func TestAllHeld(t *testing.T) {
 		state2 string // in which it waits
 		names  string // that it waits for
 	}{
-		{"every member", canaries, change(fleetOf(4, nil), all, hold), nil, "waiting", "n4: it is held"},
-		{"every member, without steps", plain, change(fleetOf(4, nil), all, hold), nil, "waiting", "n1: it is held"},
-		{"every member, without a policy", pace.Policy{}, change(fleetOf(4, nil), all, hold), func(d *rollout.Document) { d.Phase, d.Batch = pace.Batch, 1 }, "batch 1 of 1", "n1: it is held"},
-		{"every member is drained", canaries, change(fleetOf(4, nil), all, drain), nil, "waiting", "n1: it is in maintenance that jorc did not begin"},
+		{"every member", canaries, changed(fleetOf(4, nil), all, hold), nil, "waiting", "n4: it is held"},
+		{"every member, without steps", plain, changed(fleetOf(4, nil), all, hold), nil, "waiting", "n1: it is held"},
+		{"every member, without a policy", pace.Policy{}, changed(fleetOf(4, nil), all, hold), func(d *rollout.Document) { d.Phase, d.Batch = pace.Batch, 1 }, "batch 1 of 1", "n1: it is held"},
+		{"every member is drained", canaries, changed(fleetOf(4, nil), all, drain), nil, "waiting", "n1: it is in maintenance that jorc did not begin"},
 		{
-			"all after the canary", canaries, change(change(fleetOf(4, nil), all, hold), []string{first}, func(m *rollout.Member) { free(m); arrive(m) }),
+			"all after the canary", canaries, changed(changed(fleetOf(4, nil), all, hold), []string{first}, func(m *rollout.Member) { free(m); arrive(m) }),
 			func(d *rollout.Document) { d.Phase, d.Steps = pace.Canary, 1 }, "canary", "it is held",
 		},
 		{
-			"all of the last step, which had begun", plain, change(fleetOf(4, nil), all, hold),
+			"all of the last step, which had begun", plain, changed(fleetOf(4, nil), all, hold),
 			func(d *rollout.Document) { d.Phase, d.Batch, d.Steps = pace.Batch, 1, 1 }, "batch 1 of 1", "n2: it is held",
 		},
 		{
 			"the whole cluster, in the last step", plain, func() rollout.State {
-				s := change(change(fleetOf(4, nil), all, hold), []string{first}, arrive)
+				s := changed(changed(fleetOf(4, nil), all, hold), []string{first}, arrive)
 				s.AllHeld = true
 				return s
 			}(), func(d *rollout.Document) { d.Phase, d.Batch, d.Steps = pace.Batch, 1, 1 }, "batch 1 of 1", "it is held",
@@ -192,12 +192,12 @@ func TestAllHeld(t *testing.T) {
 		{
 			"the first role",
 			pace.Policy{MaxParallel: pace.Amount{N: 5}, Order: []pace.Role{{Name: "db"}, {Name: "worker"}}},
-			db(change(fleetOf(4, nil), []string{"n2", "n3"}, hold)), nil, "waiting", "n2: it is held",
+			db(changed(fleetOf(4, nil), []string{"n2", "n3"}, hold)), nil, "waiting", "n2: it is held",
 		},
 		{
 			"the last role",
 			pace.Policy{MaxParallel: pace.Amount{N: 5}, Order: []pace.Role{{Name: "worker"}, {Name: "db"}}},
-			db(change(fleetOf(4, nil), []string{"n2", "n3"}, hold)), nil, "batch 1 of 1", "n3: it is held",
+			db(changed(fleetOf(4, nil), []string{"n2", "n3"}, hold)), nil, "batch 1 of 1", "n3: it is held",
 		},
 	} {
 		d := started(t, test.policy)
@@ -210,9 +210,9 @@ func TestAllHeld(t *testing.T) {
 			t.Errorf("%s: it is %s and waits for %s (%v)", test.name, d.StateText(), got, decisions)
 		}
 		v.AllHeld = false
-		v = change(v, all, free)
+		v = changed(v, all, free)
 		if d.Policy.Plain() { // they begin by themselves
-			v = change(v, all, arrive)
+			v = changed(v, all, arrive)
 		}
 		if d, v, _ = advance(d, v, noon); d.Phase != pace.Done || len(arrived(v)) != 4 {
 			t.Errorf("%s: after the hold it is %s with %v, and waits for %s", test.name, d.StateText(), arrived(v), waits(d, v))
@@ -227,7 +227,7 @@ func TestHeldAtWork(t *testing.T) {
 	policy := pace.Policy{MaxParallel: pace.Amount{N: 2}}
 	d := started(t, policy)
 	d.Phase, d.Batch, d.Steps = pace.Batch, 1, 1
-	v := change(fleetOf(4, nil), []string{"n1"}, func(m *rollout.Member) { grant(m); hold(m) })
+	v := changed(fleetOf(4, nil), []string{"n1"}, func(m *rollout.Member) { grant(m); hold(m) })
 	p, _ := planned(d, v, noon)
 	if len(p.Offers) != 1 {
 		t.Errorf("beside a held host with a grant %v are offered one, want one of 2 places", offered(p))
@@ -240,7 +240,7 @@ func TestHeldAtWork(t *testing.T) {
 	if len(reasons) != 1 || !strings.Contains(reasons[0].Detail, "it has a grant of v2 since") || !strings.Contains(reasons[0].Detail, "finishes it later: it is held") {
 		t.Errorf("why of n1: %+v", reasons)
 	}
-	v = change(v, []string{"n1"}, func(m *rollout.Member) { free(m); grant(m); drain(m) })
+	v = changed(v, []string{"n1"}, func(m *rollout.Member) { free(m); grant(m); drain(m) })
 	d.Phase = pace.Batch
 	if s := rollout.Describe(d, v, noon); s.Now.Working != 1 || !strings.Contains(waits(d, v), "n1 to finish; n1: it is in maintenance") {
 		t.Errorf("a drained host with a grant: %+v, waits for %s", s.Now, waits(d, v))

@@ -259,7 +259,7 @@ func seconds(n *int64) int64 {
 func (m *Member) times(d Document, end time.Time) HostTimes {
 	h := HostTimes{Node: m.Node}
 	began, ended := m.Answer.Since, m.Answer.Ended
-	mine := m.Answer.ID != "" && m.Answer.Version == d.Version
+	mine := m.Answer.ID != "" && m.Answer.Tag == d.Version
 	if m.Answer.Open() {
 		ended = end
 	}

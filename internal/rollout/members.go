@@ -3,13 +3,13 @@ package rollout
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
@@ -65,9 +65,10 @@ func StateOf(s *cluster.State, stored Stored) (State, error) {
 		one := Member{
 			Node: node, Roles: roles, Zone: host.Record.Zone, Outside: !s.Matches(filter, host), Condition: host.Condition,
 			Workflows: host.Record.Workflows, Static: host.Record.Static,
-			Version: host.Report.Version, Arrived: host.Report.Since, Answer: host.Report.Grant, Grant: grantOf(host.Grant),
+			Version: host.Report.Version, Arrived: host.Report.Since, Answer: host.Report.Answered(cluster.VersionChange), Grants: change.GrantsIn(host),
 			Config: host.Report.States[cluster.CategoryConfig], Validation: host.Report.States[cluster.CategoryValidation],
 		}
+		one.Grant = one.Grants.Value.Of(cluster.VersionChange)
 		one.Void = stored.void(one.Grant)
 		if h, held := s.Control.Held(node, roles); held {
 			one.Hold = h.String()
@@ -79,7 +80,7 @@ func StateOf(s *cluster.State, stored Stored) (State, error) {
 		if host.Member {
 			continue
 		}
-		if m := (&Member{Grant: grantOf(host.Grant), Answer: host.Report.Grant, Void: true}); m.granted() {
+		if m := (&Member{Grant: change.GrantsIn(host).Value.Of(cluster.VersionChange), Answer: host.Report.Answered(cluster.VersionChange), Void: true}); m.granted() {
 			state.Strangers = append(state.Strangers, node)
 		}
 	}
@@ -88,18 +89,9 @@ func StateOf(s *cluster.State, stored Stored) (State, error) {
 	return state, err
 }
 
-// grantOf decodes a grant. One that is damaged is as one that was never offered.
-func grantOf(e kv.Entry[string]) (g Grant) {
-	if e.Exists && json.Unmarshal([]byte(e.Value), &g) != nil {
-		g = Grant{}
-	}
-	g.index = e.Index
-	return g
-}
-
 // void reports whether an offer of g can no longer be accepted.
-func (s Stored) void(g Grant) bool {
-	return g.State != Offered || g.Rollout != s.doc.Index || g.Version != s.Desired || s.Session != "" && g.Session != s.Session
+func (s Stored) void(g change.Grant) bool {
+	return g.State != pace.Offered || g.Spec != s.doc.Index || g.Tag != s.Desired || s.Session != "" && g.Session != s.Session
 }
 
 // halted returns what halts the whole cluster, and what ends that; empty: nothing does.
@@ -169,8 +161,9 @@ type Member struct {
 	Hold     string // what holds its convergence, in words
 	HoldFile string // what the file on the host says that holds it, in words
 
-	Grant  Grant
-	Answer cluster.GrantAnswer
+	Grants kv.Entry[change.Grants] // all that it was granted
+	Grant  change.Grant            // for a version
+	Answer cluster.Answer          // to that
 	// Void: the grant, while it is only offered, can no longer be accepted.
 	Void bool
 }
@@ -212,21 +205,9 @@ func (m *Member) logical() bool {
 
 // part returns the member's part of the rollout: its grant, and what it answered.
 func (m *Member) part() pace.Part {
-	p := pace.Part{
-		Change: changeID, Since: m.Grant.Since, Until: m.Grant.Until, Unanswered: m.Grant.Tries, Tag: m.Answer.Version, Accepted: m.Answer.Since,
-		Declined: m.Grant.ID != "" && m.Grant.ID == m.Answer.Declined, Ready: m.Answer.Ready, Reason: cluster.Brief(m.Answer.Reason),
-	}
-	switch {
-	case m.Grant.State == Offered && !m.Void && !m.Grant.answered(m.Answer):
-		p.Offer = pace.Offered
-	case m.Grant.State == Withdrawn:
-		p.Offer = pace.Withdrawn
-	case m.Grant.State == GivenUp && m.Answer.Open() && m.Grant.ID == m.Answer.ID:
-		p.Offer = pace.GivenUp
-	}
-	if m.Answer.Open() {
-		p.Answer = map[string]pace.Answer{cluster.GrantFailed: pace.GrantFailed, cluster.GrantStranded: pace.GrantStrands}[m.Answer.State]
-		p.Answer = cmp.Or(p.Answer, pace.Accepted)
+	p := change.PartOf(cluster.VersionChange, m.Grant, m.Answer, "")
+	if m.Void && p.Offered() {
+		p.Offer = pace.NotOffered
 	}
 	return p
 }

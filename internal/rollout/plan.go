@@ -38,15 +38,11 @@ type Planned struct {
 	Again time.Time
 }
 
-// changeID is the id of the one change of versions that a cluster has: the grant of a host
-// is of it, whatever the version.
-const changeID = "version"
-
 // change returns the rollout as package pace sees it. It is a pure function, the only one that
 // looks into reports of hosts for a plan.
 func (d Document) change(s *State) pace.Change {
 	c := pace.Change{
-		ID: changeID, Tag: d.Version, Policy: d.Policy, Created: d.Started, Progress: d.Progress, Asked: s.Gate, Disturbs: true,
+		ID: cluster.VersionChange, Tag: d.Version, Policy: d.Policy, Created: d.Started, Progress: d.Progress, Asked: s.Gate, Disturbs: true,
 		Restores: d.RollbackOf != nil, Unfrozen: d.ignoresFreezes(), OverBudget: d.OverBudget != "", Wants: make([]pace.Want, 0, len(s.Members)),
 		Words: pace.Words{
 			Change: "the rollout of " + d.Version, Noun: "the rollout", Have: "run " + d.Version, Noted: "no member arrived",
@@ -63,7 +59,7 @@ func (d Document) change(s *State) pace.Change {
 		m := &s.Members[i]
 		c.Wants = append(c.Wants, pace.Want{
 			Node: m.Node, Apart: m.apart(d.Policy), Has: m.Version == d.Version, Arrived: m.Arrived, Failure: m.reportedFailure(d),
-			Granted: m.Grant.Version == d.Version && !m.Grant.Since.Before(d.Started),
+			Granted: m.Grant.Tag == d.Version && !m.Grant.Since.Before(d.Started),
 			Works:   m.Config.State == cluster.StateRunning && m.Config.Version == d.Version,
 		})
 	}

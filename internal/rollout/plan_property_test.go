@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/pace"
 )
@@ -107,7 +108,7 @@ func (f *fleet) operator() {
 		names := slices.Sorted(maps.Keys(f.nodes))
 		if n := f.nodes[names[f.random.IntN(len(names))]]; n.Answer.Open() {
 			f.note("give up %s", n.Node)
-			n.Grant = Grant{ID: n.Answer.ID, Version: n.Answer.Version, State: GivenUp, Since: f.now, Tries: 1}
+			n.Grant = change.Grant{ID: n.Answer.ID, Tag: n.Answer.Tag, State: pace.GivenUp, Since: f.now, Tries: 1}
 		}
 	}
 }
@@ -272,7 +273,7 @@ func (f *fleet) settle(seed uint64) {
 		f.approve()
 		for _, n := range f.nodes { // one whose turn comes later, or never, may hold the only place
 			if n.Answer.Open() && n.Answer.State == cluster.GrantStranded {
-				n.Grant = Grant{ID: n.Answer.ID, Version: n.Answer.Version, State: GivenUp, Since: f.now, Tries: 1}
+				n.Grant = change.Grant{ID: n.Answer.ID, Tag: n.Answer.Tag, State: pace.GivenUp, Since: f.now, Tries: 1}
 			}
 		}
 		for i := range 2000 {

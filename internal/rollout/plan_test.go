@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
@@ -53,8 +54,8 @@ func set(m *rollout.Member, up, critical bool) {
 
 // grant lets a member be at work since noon.
 func grant(m *rollout.Member) {
-	m.Grant = rollout.Grant{ID: "1", Version: "v2", State: rollout.Offered, Since: noon}
-	m.Answer = cluster.GrantAnswer{ID: "1", Version: "v2", State: cluster.GrantAccepted, Since: noon}
+	m.Grant = change.Grant{ID: "1", Tag: "v2", State: pace.Offered, Since: noon}
+	m.Answer = cluster.Answer{Change: cluster.VersionChange, ID: "1", Tag: "v2", State: cluster.GrantAccepted, Since: noon}
 }
 
 func arrive(m *rollout.Member) { m.Version, m.Arrived = "v2", noon }
@@ -96,8 +97,8 @@ func planned(d rollout.Document, v rollout.State, now time.Time) (p rollout.Plan
 	return p, decisions
 }
 
-// change sets named members of a view.
-func change(v rollout.State, names []string, set func(*rollout.Member)) rollout.State {
+// changed sets named members of a view.
+func changed(v rollout.State, names []string, set func(*rollout.Member)) rollout.State {
 	v.Members = slices.Clone(v.Members)
 	for i := range v.Members {
 		if slices.Contains(names, v.Members[i].Node) {
@@ -125,11 +126,11 @@ func TestCanaryAndBatches(t *testing.T) {
 			t.Fatalf("step %d: %s admits %v, offers %v, %v", i, d.StateText(), now, plan.Offers, decisions)
 		}
 		// while they are at work the others get what is left
-		held := change(v, offered(plan), grant)
+		held := changed(v, offered(plan), grant)
 		if again := rollout.Plan(d, held, noon); len(again.Offers) > 0 || len(again.Decisions) > 0 {
 			t.Fatalf("step %d: while they work: %+v", i, again)
 		}
-		v = change(v, now, arrive)
+		v = changed(v, now, arrive)
 		if d.Phase == pace.Canary {
 			waiting, decisions := planned(d, v, noon)
 			if got := rollout.Describe(waiting.Document, v, noon).Waits; len(decisions) > 0 || !slices.Equal(got, []string{"'jorc update promote'"}) {
@@ -185,73 +186,73 @@ func TestPlan(t *testing.T) {
 		},
 		{
 			name: "the canary is dead: the next one takes its place", policy: pace.Policy{Canary: 1},
-			state: change(fleetOf(8, nil), first(t, 8, 1), down), ends: "canary", offers: 1, admits: 2,
+			state: changed(fleetOf(8, nil), first(t, 8, 1), down), ends: "canary", offers: 1, admits: 2,
 		},
 		{
 			name: "the canary does not answer: the next one takes its place", policy: pace.Policy{Canary: 1},
-			state: change(fleetOf(8, nil), first(t, 8, 1), func(m *rollout.Member) {
-				m.Grant = rollout.Grant{ID: "1", State: rollout.Withdrawn, Since: noon, Tries: 1}
+			state: changed(fleetOf(8, nil), first(t, 8, 1), func(m *rollout.Member) {
+				m.Grant = change.Grant{ID: "1", State: pace.Withdrawn, Since: noon, Tries: 1}
 			}), ends: "canary", offers: 1, admits: 2,
 		},
 		{
 			name: "a canary that was healthy long enough", policy: pace.Policy{Canary: 2, MinHealthy: pace.Duration(time.Minute)},
-			state: change(fleetOf(8, nil), first(t, 8, 2), arrive), doc: func(d *rollout.Document) { d.Phase = pace.Canary },
+			state: changed(fleetOf(8, nil), first(t, 8, 2), arrive), doc: func(d *rollout.Document) { d.Phase = pace.Canary },
 			ends: "batch 1 of 1", offers: 2, admits: 8,
 		},
 		{
 			name: "a canary that failed within the budget", policy: pace.Policy{Canary: 2, MaxFailures: 1, MinHealthy: pace.Duration(time.Minute)},
-			state: change(change(fleetOf(8, nil), first(t, 8, 2), arrive), first(t, 8, 1), fail),
+			state: changed(changed(fleetOf(8, nil), first(t, 8, 2), arrive), first(t, 8, 1), fail),
 			ends:  "canary", offers: 1, admits: 2, // the one that failed may try again
 		},
 		{
-			name: "one failed", policy: one, state: change(fleetOf(8, nil), []string{"n3"}, fail), ends: "paused in phase waiting",
+			name: "one failed", policy: one, state: changed(fleetOf(8, nil), []string{"n3"}, fail), ends: "paused in phase waiting",
 			says: "1 failed, and the policy allows 0: n3: config failed: task puppet: exit 4: broken",
 		},
 		{
 			name: "it failed before", policy: one,
-			state: change(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) { fail(m); m.Config.Since = noon.Add(-time.Minute) }),
+			state: changed(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) { fail(m); m.Config.Since = noon.Add(-time.Minute) }),
 			ends:  "batch 1 of 1", offers: 1, admits: 8,
 		},
 		{
 			name: "another version failed", policy: one,
-			state: change(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) { fail(m); m.Config.Version = "v1" }),
+			state: changed(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) { fail(m); m.Config.Version = "v1" }),
 			ends:  "batch 1 of 1", offers: 1, admits: 8,
 		},
 		{
 			name: "validation failed", policy: one,
-			state: change(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) { fail(m); m.Validation, m.Config = m.Config, cluster.CategoryState{} }),
+			state: changed(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) { fail(m); m.Validation, m.Config = m.Config, cluster.CategoryState{} }),
 			ends:  "paused in phase waiting", says: "validation failed",
 		},
 		{
 			name: "it died at work", policy: one, at: 6 * time.Minute,
-			state: change(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) { grant(m); down(m); m.DownSince = noon }),
+			state: changed(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) { grant(m); down(m); m.DownSince = noon }),
 			ends:  "paused in phase waiting", says: "n3: it has a grant and is down since 2026",
 		},
 		{
 			name: "it reboots", policy: one, at: 4 * time.Minute,
-			state: change(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) { grant(m); down(m); m.DownSince = noon }),
+			state: changed(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) { grant(m); down(m); m.DownSince = noon }),
 			ends:  "waiting",
 		},
 		{
 			name: "it is down with a grant of the rollout before: out of service, not failed", policy: one, at: time.Hour,
-			state: change(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) {
+			state: changed(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) {
 				grant(m)
-				m.Grant.Version, m.Answer.Version, m.DownSince = "v1", "v1", noon.Add(-time.Hour)
+				m.Grant.Tag, m.Answer.Tag, m.DownSince = "v1", "v1", noon.Add(-time.Hour)
 				down(m)
 			}),
 			ends: "batch 1 of 1", admits: 8, // one may be out, and n3 is
 		},
 		{
 			name: "so it is for a re-triggered version", policy: one, at: 4 * time.Minute,
-			state: change(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) { grant(m); down(m); m.DownSince = noon.Add(-time.Hour) }),
+			state: changed(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) { grant(m); down(m); m.DownSince = noon.Add(-time.Hour) }),
 			ends:  "waiting",
 		},
 		{
 			name: "too slow", policy: pace.Policy{MaxParallel: pace.Amount{N: 1}, NodeDeadline: pace.Duration(time.Minute)}, at: 2 * time.Minute,
-			state: change(fleetOf(8, nil), []string{"n3"}, grant), ends: "paused in phase waiting", says: "longer than 1m0s",
+			state: changed(fleetOf(8, nil), []string{"n3"}, grant), ends: "paused in phase waiting", says: "longer than 1m0s",
 		},
 		{
-			name: "wiped", policy: one, state: change(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) {
+			name: "wiped", policy: one, state: changed(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) {
 				grant(m)
 				m.Answer.State, m.Answer.Reason = cluster.GrantFailed, "the host lost its record of the grant"
 			}),
@@ -259,18 +260,18 @@ func TestPlan(t *testing.T) {
 		},
 		{
 			name: "rolled back", policy: pace.Policy{MaxParallel: pace.Amount{N: 1}, OnFailure: "rollback", Canary: 1},
-			state: change(change(fleetOf(8, nil), []string{"n3"}, fail), []string{"n3", "n4"}, arrive), ends: "rolling back",
+			state: changed(changed(fleetOf(8, nil), []string{"n3"}, fail), []string{"n3", "n4"}, arrive), ends: "rolling back",
 			says: "v2 is rolled back to v1", offers: 1, admits: 8,
 		},
 		{
 			name: "nothing to roll back to", policy: pace.Policy{MaxParallel: pace.Amount{N: 1}, OnFailure: "rollback"},
-			doc: func(d *rollout.Document) { d.Previous = "" }, state: change(fleetOf(8, nil), []string{"n3"}, fail),
+			doc: func(d *rollout.Document) { d.Previous = "" }, state: changed(fleetOf(8, nil), []string{"n3"}, fail),
 			ends: "paused in phase waiting", says: "no version is known",
 		},
 		{
 			name: "no progress", policy: pace.Policy{MaxParallel: pace.Amount{N: 1}, ProgressDeadline: pace.Duration(time.Minute)}, at: 2 * time.Minute,
 			doc:   func(d *rollout.Document) { d.Phase, d.Batch = pace.Batch, 1 },
-			state: change(fleetOf(3, nil), []string{"n2"}, func(m *rollout.Member) { m.Hold = "held by ann" }), ends: "paused in phase batch 1 of 1",
+			state: changed(fleetOf(3, nil), []string{"n2"}, func(m *rollout.Member) { m.Hold = "held by ann" }), ends: "paused in phase batch 1 of 1",
 			says: "no member arrived for longer than 1m0s; it waits for n1, n3 to begin", admits: 3,
 		},
 		{
@@ -325,9 +326,9 @@ func TestPlan(t *testing.T) {
 			state: fleetOf(2, func(_ int, m *rollout.Member) { arrive(m) }), ends: "done", says: "2 of 2", admits: 2,
 		},
 		{
-			name: "a stranded host continues in its place", policy: one, state: change(fleetOf(3, nil), []string{"n2"}, func(m *rollout.Member) {
+			name: "a stranded host continues in its place", policy: one, state: changed(fleetOf(3, nil), []string{"n2"}, func(m *rollout.Member) {
 				grant(m)
-				m.Answer.Version, m.Answer.State = "v1", cluster.GrantStranded
+				m.Answer.Tag, m.Answer.State = "v1", cluster.GrantStranded
 			}),
 			ends: "batch 1 of 1", offers: 1, admits: 3,
 		},
@@ -336,7 +337,7 @@ func TestPlan(t *testing.T) {
 			state: fleetOf(2, func(i int, m *rollout.Member) {
 				if m.Roles = []string{[]string{"db", "web"}[i]}; i == 1 {
 					grant(m)
-					m.Answer.Version, m.Answer.State = "v1", cluster.GrantStranded
+					m.Answer.Tag, m.Answer.State = "v1", cluster.GrantStranded
 				}
 			}),
 			ends: "batch 1 of 1", admits: 1,
@@ -346,7 +347,7 @@ func TestPlan(t *testing.T) {
 			state: fleetOf(2, func(i int, m *rollout.Member) {
 				if m.Roles = []string{[]string{"db", "web"}[i]}; i == 1 {
 					grant(m)
-					m.Answer.Version, m.Answer.State = "v1", cluster.GrantStranded
+					m.Answer.Tag, m.Answer.State = "v1", cluster.GrantStranded
 				}
 			}),
 			ends: "batch 1 of 1", offers: 1, admits: 1,
@@ -356,16 +357,16 @@ func TestPlan(t *testing.T) {
 			state: fleetOf(2, func(i int, m *rollout.Member) {
 				if m.Roles = []string{[]string{"db", "web"}[i]}; i == 1 {
 					grant(m)
-					m.Answer.Version, m.Answer.State = "v1", cluster.GrantStranded
+					m.Answer.Tag, m.Answer.State = "v1", cluster.GrantStranded
 				}
 			}),
 			ends: "batch 1 of 1", admits: 1,
 		},
 		{
-			name: "what an operator gave up on does not count", policy: one, state: change(fleetOf(3, nil), []string{"n2"}, func(m *rollout.Member) {
+			name: "what an operator gave up on does not count", policy: one, state: changed(fleetOf(3, nil), []string{"n2"}, func(m *rollout.Member) {
 				grant(m)
 				sick(m)
-				m.Grant.State = rollout.GivenUp
+				m.Grant.State = pace.GivenUp
 			}),
 			ends: "batch 1 of 1", offers: 1, admits: 3,
 		},
@@ -375,16 +376,16 @@ func TestPlan(t *testing.T) {
 				case 0:
 					m.Hold = "held"
 				case 1:
-					m.Grant, m.Answer = rollout.Grant{ID: "1", State: rollout.Offered, Version: "v2"}, cluster.GrantAnswer{Declined: "1", Reason: "disk full"}
+					m.Grant, m.Answer = change.Grant{ID: "1", State: pace.Offered, Tag: "v2"}, cluster.Answer{Change: cluster.VersionChange, Declined: "1", Reason: "disk full"}
 				case 2:
-					m.Grant = rollout.Grant{ID: "1", State: rollout.Withdrawn, Tries: 3, Since: noon}
+					m.Grant = change.Grant{ID: "1", State: pace.Withdrawn, Tries: 3, Since: noon}
 				}
 			}),
 			ends: "batch 1 of 1", offers: 1, admits: 4,
 		},
 		{
 			name: "one that became ready is offered another", policy: one, state: fleetOf(1, func(_ int, m *rollout.Member) {
-				m.Grant, m.Answer = rollout.Grant{ID: "1", State: rollout.Offered, Version: "v2"}, cluster.GrantAnswer{Declined: "1", Reason: "disk full", Ready: true}
+				m.Grant, m.Answer = change.Grant{ID: "1", State: pace.Offered, Tag: "v2"}, cluster.Answer{Change: cluster.VersionChange, Declined: "1", Reason: "disk full", Ready: true}
 			}),
 			ends: "batch 1 of 1", offers: 1, admits: 1,
 		},
@@ -415,7 +416,7 @@ func TestWithdraw(t *testing.T) {
 	d := started(t, pace.Policy{MaxParallel: pace.Amount{N: 5}})
 	d.Phase, d.Batch = pace.Batch, 1
 	offer := func(m *rollout.Member) {
-		m.Grant = rollout.Grant{ID: "1", Version: "v2", State: rollout.Offered, Since: noon}
+		m.Grant = change.Grant{ID: "1", Tag: "v2", State: pace.Offered, Since: noon}
 	}
 	v := fleetOf(7, func(i int, m *rollout.Member) {
 		offer(m)
@@ -453,9 +454,9 @@ func TestWithdrawnEarly(t *testing.T) {
 	for after, offers := range map[time.Duration]int{29 * time.Second: 1, 30 * time.Second: 0} {
 		withdrawn := noon.Add(after)
 		v := fleetOf(1, func(_ int, m *rollout.Member) {
-			m.Grant = rollout.WithdrawnGrant(rollout.Grant{ID: "1", Version: "v2", State: rollout.Offered, Since: noon}, withdrawn)
+			m.Grant = change.Grant{ID: "1", Tag: "v2", State: pace.Offered, Since: noon}.Withdrawn(withdrawn)
 		})
-		if p := rollout.Plan(d, v, withdrawn.Add(time.Second)); len(p.Offers) != offers || v.Members[0].Grant.State != rollout.Withdrawn {
+		if p := rollout.Plan(d, v, withdrawn.Add(time.Second)); len(p.Offers) != offers || v.Members[0].Grant.State != pace.Withdrawn {
 			t.Errorf("withdrawn after %v: %+v is offered %v, want %d offers", after, v.Members[0].Grant, p.Offers, offers)
 		}
 	}
@@ -500,17 +501,17 @@ func TestOrder(t *testing.T) {
 			late := rollout.Member{Node: "n13", Roles: []string{"db"}, Zone: "a"}
 			set(&late, true, false)
 			with := rollout.State{Members: append(slices.Clone(v.Members), late)}
-			for _, busy := range []rollout.State{with, change(with, []string{"n2"}, grant), change(with, []string{"n2"}, arrive)} {
+			for _, busy := range []rollout.State{with, changed(with, []string{"n2"}, grant), changed(with, []string{"n2"}, arrive)} {
 				if got, _ := planned(d, busy, noon); slices.Contains(admitted(got.Document, busy), "n13") {
 					t.Error("n13 is admitted while another zone is at work")
 				}
 			}
-			after := change(with, []string{"n2", "n5"}, arrive)
+			after := changed(with, []string{"n2", "n5"}, arrive)
 			if got, _ := planned(d, after, noon); !slices.Equal(admitted(got.Document, after), []string{"n7", "n10", "n13"}) && !slices.Contains(admitted(got.Document, after), "n13") {
 				t.Errorf("n13 is not admitted: %v", admitted(got.Document, after))
 			}
 		}
-		v = change(v, admitted(d, v), arrive)
+		v = changed(v, admitted(d, v), arrive)
 	}
 }
 

@@ -15,7 +15,7 @@ const (
 	HostWorking = "working"
 	HostFailed  = "failed"
 	HostDown    = "down"
-	HostGivenUp = GivenUp
+	HostGivenUp = string(pace.GivenUp)
 	HostHeld    = "held" // or drained: steps leave it out, and it follows when that ends
 	HostDone    = "done"
 	HostApart   = "apart" // it takes no part

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/recorded"
 )
@@ -23,8 +24,8 @@ type recordedMember struct {
 	Down     bool                  `json:"down,omitempty"`
 	Critical bool                  `json:"critical,omitempty"`
 	Config   cluster.CategoryState `json:"config,omitzero"`
-	Grant    Grant                 `json:"grant,omitzero"`
-	Answer   cluster.GrantAnswer   `json:"answer,omitzero"`
+	Grant    change.Grant          `json:"grant,omitzero"`
+	Answer   cluster.Answer        `json:"answer,omitzero"`
 	Void     bool                  `json:"void,omitempty"`
 }
 

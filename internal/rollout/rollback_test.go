@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
@@ -27,9 +28,9 @@ func back(t *testing.T, d rollout.Document, v rollout.State) (end rollout.Docume
 			}
 		}
 		most = max(most, len(p.Offers))
-		v = change(v, offered(p), func(m *rollout.Member) {
+		v = changed(v, offered(p), func(m *rollout.Member) {
 			m.Version, m.Arrived = d.Version, noon
-			m.Grant, m.Answer, m.Config = rollout.Grant{}, cluster.GrantAnswer{}, cluster.CategoryState{}
+			m.Grant, m.Answer, m.Config = change.Grant{}, cluster.Answer{}, cluster.CategoryState{}
 		})
 		if len(p.Offers) == 0 && len(p.Decisions) == 0 {
 			break
@@ -123,9 +124,9 @@ func TestRollbackFirst(t *testing.T) {
 				})
 				order := inOrder(d.Policy, v)
 				late := order[len(order)-1]
-				v = change(v, []string{late}, func(m *rollout.Member) {
+				v = changed(v, []string{late}, func(m *rollout.Member) {
 					grant(m)
-					m.Grant.Version, m.Answer.Version, m.Answer.State = "v3", "v3", cluster.GrantStranded
+					m.Grant.Tag, m.Answer.Tag, m.Answer.State = "v3", "v3", cluster.GrantStranded
 				})
 				p, _ := planned(d, v, noon)
 				d = p.Document
@@ -133,13 +134,13 @@ func TestRollbackFirst(t *testing.T) {
 				if !slices.Contains(got, late) || zones && len(got) != 1 {
 					t.Errorf("%v are offered a grant, want %s", got, late)
 				}
-				v = change(v, []string{late}, grant)
+				v = changed(v, []string{late}, grant)
 				if got := offered(rollout.Plan(d, v, noon)); zones && len(got) > 0 {
 					t.Errorf("while it is at work %v of another zone are offered a grant", got)
 				}
-				v = change(v, []string{late}, func(m *rollout.Member) {
+				v = changed(v, []string{late}, func(m *rollout.Member) {
 					arrive(m)
-					m.Grant, m.Answer = rollout.Grant{}, cluster.GrantAnswer{}
+					m.Grant, m.Answer = change.Grant{}, cluster.Answer{}
 				})
 				if p, _ := planned(d, v, noon); len(offered(p)) == 0 {
 					t.Error("once it is back no host is offered a grant")

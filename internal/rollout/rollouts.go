@@ -3,7 +3,7 @@
 // The document at the key current/rollout holds the version, its policy and the
 // phase. Where there is a policy the holder of the orchestrator's lock paces the
 // members by grants: one for each host that may begin, at the key
-// host/<node>/grant. The host accepts or declines it in its own report.
+// host/<node>/grants. The host accepts or declines it in its own report.
 // docs/rollouts.md has the protocol, and docs/adr/0013 says why.
 //
 // Plan decides what becomes of a rollout and who is offered a grant; Describe and
@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
@@ -43,14 +44,11 @@ var (
 const (
 	keyRollout = cluster.KeyRollout
 	keyDesired = cluster.KeyDesired
-	keyLedger  = cluster.KeyGrantLedger
 )
 
 // Formats of the documents.
 const (
-	format       = 2
-	grantFormat  = 1
-	ledgerFormat = 1
+	format = 2
 )
 
 // Rollouts is the rollout of one cluster in Consul's KV. It is safe for
@@ -61,7 +59,7 @@ type Rollouts struct {
 	cluster *cluster.Cluster
 	desired kv.Doc[string]
 	doc     kv.Doc[Document]
-	ledgers kv.Doc[Ledger]
+	ledgers change.Ledgers
 	knowns  kv.Doc[Known]
 	now     func() time.Time
 	count   Count // nil: the budget is not known
@@ -96,7 +94,7 @@ func (r *Rollouts) in(s *kv.Store, session string) *Rollouts {
 	other.store, other.session = s, session
 	other.desired = kv.NewText(s, keyDesired)
 	other.doc = kv.NewDoc[Document](s, keyRollout, format)
-	other.ledgers = kv.NewDoc[Ledger](s, keyLedger, ledgerFormat)
+	other.ledgers = change.NewLedgers(s)
 	other.knowns = kv.NewDoc[Known](s, keyKnown, historyFormat)
 	return &other
 }
@@ -172,38 +170,22 @@ func (r *Rollouts) GiveUp(ctx context.Context, node, by, reason string) (version
 	if err != nil {
 		return "", err
 	}
-	_, err = r.grant(node).Update(ctx, func(old kv.Entry[Grant]) (Grant, bool, error) {
-		g, a := old.Value, report.Grant
-		switch {
-		case a.Open() && g.State == GivenUp && g.ID == a.ID:
-			version = a.Version
-			return g, false, nil
-		case a.Open():
-			g.ID, g.Version = a.ID, a.Version
-		case g.State == Offered && !g.answered(a):
-		default:
-			return g, false, fmt.Errorf("host %q: %w: 'jorc update show' lists the hosts with a grant", node, ErrNoGrant)
-		}
-		version = g.Version
-		g.State, g.Since, g.By, g.Reason, g.Tries = GivenUp, r.now().UTC().Truncate(time.Second), by, reason, 1
-		return g, true, nil
-	})
-	return version, err
+	given, err := change.GiveUp(ctx, r.store, node, report.Answered(cluster.VersionChange), by, reason, r.now())
+	if errors.Is(err, change.ErrNoGrant) {
+		err = fmt.Errorf("host %q: %w: 'jorc update show' lists the hosts with a grant", node, ErrNoGrant)
+	}
+	return given.Tag, err
 }
 
 // Retry asks a host to try again now instead of after its pause. A host on which a task was
 // interrupted continues with that task, or with fromStart runs its whole workflow.
 func (r *Rollouts) Retry(ctx context.Context, node string, fromStart bool) error {
-	_, err := r.grant(node).Update(ctx, func(old kv.Entry[Grant]) (Grant, bool, error) {
-		g := old.Value
-		g.Retry, g.FromStart = r.now().UTC(), fromStart
-		return g, true, nil
+	_, err := change.GrantsAt(r.store, node).Update(ctx, func(old kv.Entry[change.Grants]) (change.Grants, bool, error) {
+		g := old.Value.Of(cluster.VersionChange)
+		g.Change, g.Retry, g.FromStart = cluster.VersionChange, r.now().UTC(), fromStart
+		return old.Value.With(g), true, nil
 	})
 	return err
-}
-
-func (r *Rollouts) grant(node string) kv.Doc[Grant] {
-	return kv.NewDoc[Grant](r.store, cluster.GrantKey(node), grantFormat)
 }
 
 // Stored is what is stored of a rollout, read at one moment.
@@ -211,7 +193,7 @@ type Stored struct {
 	Desired  string // empty: nothing
 	Document Document
 	Exists   bool // the document
-	Ledger   Ledger
+	Ledger   change.Ledger
 	Control  cluster.Control // with the cluster's budget and freezes
 	// Session is that of the lock in whose store this was read; empty: none.
 	Session string
@@ -221,26 +203,14 @@ type Stored struct {
 
 	desired    kv.Entry[string]
 	doc        kv.Entry[Document]
-	ledger     kv.Entry[Ledger]
 	known      kv.Entry[Known]
 	others     map[string]uint64 // the indexes of FencingKeys
 	badDesired bool              // the stored desired version has an invalid name
-	badLedger  bool
 }
 
 // Current reports whether there is a rollout of the desired version.
 func (s Stored) Current() bool {
 	return s.Exists && s.Damaged == nil && s.Document.Version == s.Desired
-}
-
-// Ledger reads the ledger of grants, for StoredIn. One that is damaged counts as
-// empty. It returns kv.ErrNewer, consul.ErrDenied or consul.ErrUnreachable.
-func (r *Rollouts) Ledger(ctx context.Context) (kv.Entry[Ledger], error) {
-	e, err := r.ledgers.Get(ctx)
-	if errors.Is(err, kv.ErrDamaged) {
-		return kv.Entry[Ledger]{}, nil
-	}
-	return e, err
 }
 
 // FencingKeys are the keys on which offers of all kinds depend, beside the ones of their own.
@@ -250,7 +220,7 @@ var FencingKeys = [...]string{cluster.KeyControl, cluster.KeyLeaders, cluster.Ke
 // Stored says so, and of a document that is, Exists is false. It returns
 // kv.ErrNewer, consul.ErrDenied or consul.ErrUnreachable.
 func (r *Rollouts) Load(ctx context.Context) (Stored, error) {
-	t := r.store.Consistent().Txn().Get(keyDesired).Get(keyRollout).Get(keyLedger).Get(keyKnown)
+	t := r.store.Consistent().Txn().Get(keyDesired).Get(keyRollout).Get(cluster.KeyGrantLedger).Get(keyKnown)
 	for _, key := range FencingKeys {
 		t.Get(key)
 	}
@@ -262,8 +232,8 @@ func (r *Rollouts) Load(ctx context.Context) (Stored, error) {
 	if err != nil {
 		return Stored{}, err
 	}
-	s.ledger, err = r.ledgers.From(read)
-	if s.badLedger = errors.Is(err, kv.ErrDamaged); err != nil && !s.badLedger {
+	ledger, err := r.ledgers.From(read)
+	if err != nil && !errors.Is(err, kv.ErrDamaged) {
 		return Stored{}, err
 	}
 	s.known, err = r.knowns.From(read)
@@ -273,7 +243,7 @@ func (r *Rollouts) Load(ctx context.Context) (Stored, error) {
 	if err != nil {
 		return Stored{}, err
 	}
-	s.Ledger, s.others, s.Session = s.ledger.Value, map[string]uint64{}, r.session
+	s.Ledger, s.others, s.Session = ledger.Value, map[string]uint64{}, r.session
 	for _, key := range FencingKeys {
 		e, err := kv.NewText(r.store, key).From(read)
 		if err != nil {
@@ -290,9 +260,9 @@ func (r *Rollouts) Load(ctx context.Context) (Stored, error) {
 }
 
 // StoredIn is Load of what a state of the cluster says, without a request. The
-// ledger is that of the last Renew or Apply of the lock's holder. It returns
+// ledger is the one of the last transaction of the lock's holder. It returns
 // kv.ErrNewer.
-func (r *Rollouts) StoredIn(state *cluster.State, ledger kv.Entry[Ledger]) (Stored, error) {
+func (r *Rollouts) StoredIn(state *cluster.State, ledger change.Ledger) (Stored, error) {
 	index := state.Indexes[keyDesired]
 	desired := kv.Entry[string]{Value: state.Desired, Index: index, Exists: index != 0}
 	doc, err := r.doc.Parse(state.Rollout)
@@ -303,7 +273,7 @@ func (r *Rollouts) StoredIn(state *cluster.State, ledger kv.Entry[Ledger]) (Stor
 	if damaged := state.Damaged[keyDesired]; damaged != nil {
 		s.Desired, s.badDesired, s.Damaged = s.Document.Version, true, cmp.Or(s.Damaged, damaged)
 	}
-	s.Ledger, s.ledger, s.Session, s.others = ledger.Value, ledger, r.session, map[string]uint64{}
+	s.Ledger, s.Session, s.others = ledger, r.session, map[string]uint64{}
 	s.Control = state.Control
 	for _, key := range FencingKeys {
 		s.others[key] = state.Indexes[key]
@@ -362,14 +332,6 @@ func GateRunIn(store *kv.Store, s *cluster.State) (id string, err error) {
 func (r *Rollouts) Check(e kv.Entry[string]) error {
 	_, err := r.doc.Parse(e)
 	return err
-}
-
-// fence adds to t what an offer depends on: all that s says of the whole cluster.
-func (s Stored) fence(t *kv.Txn) {
-	t.CheckIndex(keyDesired, s.desired.Index).CheckIndex(keyRollout, s.doc.Index)
-	for key, index := range s.others {
-		t.CheckIndex(key, index)
-	}
 }
 
 // Usable returns why s holds no rollout to show: ErrNone, or kv.ErrDamaged.

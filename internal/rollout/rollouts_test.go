@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
@@ -365,6 +366,33 @@ func (f *system) held() (*rollout.Rollouts, *kv.Lease) {
 	return f.Held(h), h
 }
 
+// offering is an orchestrator that offers what it planned on one state.
+type offering struct {
+	*change.Offers
+
+	ledger kv.Entry[change.Ledger]
+	stored rollout.Stored
+	state  rollout.State
+	plan   rollout.Planned
+}
+
+// offering prepares what the holder of a lock would offer now.
+func (f *system) offering(r *rollout.Rollouts, h *kv.Lease) *offering {
+	f.t.Helper()
+	o := &offering{Offers: change.NewOffers(h)}
+	var err error
+	if o.ledger, err = o.Get(f.t.Context()); err != nil {
+		f.t.Fatal(err)
+	}
+	o.stored, o.state, o.plan = f.prepare(r)
+	return o
+}
+
+// write offers it.
+func (o *offering) write(t *testing.T) (kv.Entry[change.Ledger], error) {
+	return o.Write(t.Context(), o.ledger, o.stored.Fence, o.stored.Grants(o.state, o.plan, time.Now()))
+}
+
 // prepare plans what r would offer now.
 func (f *system) prepare(r *rollout.Rollouts) (rollout.Stored, rollout.State, rollout.Planned) {
 	f.t.Helper()
@@ -386,7 +414,7 @@ func (f *system) accept(node string) error {
 		f.t.Fatal(err)
 	}
 	_, err = f.ledger.ReportWriter(node).ChangeFenced(f.t.Context(), func(d cluster.Report) (cluster.Report, error) {
-		return d.Answering(cluster.GrantAnswer{ID: p.Grant.ID, Version: p.Grant.Version, State: cluster.GrantAccepted, Since: time.Now()}), nil
+		return d.WithAnswer(cluster.Answer{Change: cluster.VersionChange, ID: p.Grant.ID, Tag: p.Grant.Tag, State: cluster.GrantAccepted, Since: time.Now()}), nil
 	}, p.Fence)
 	return err
 }
@@ -401,39 +429,39 @@ func testApply(t *testing.T, f *system) {
 	f.join("h1", "h2", "h3")
 	f.trigger(rollout.Request{Version: "v1", Policy: parallel(1)})
 	f.cycle()
-	r, _ := f.held()
-	if _, err := r.Renew(t.Context(), true); err != nil {
+	r, lock := f.held()
+	if _, err := change.NewOffers(lock).Renew(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
-	s, state, plan := f.prepare(r)
-	if len(plan.Offers) != 1 {
-		t.Fatalf("offers: %+v", plan)
+	o := f.offering(r, lock)
+	if len(o.plan.Offers) != 1 {
+		t.Fatalf("offers: %+v", o.plan)
 	}
-	if ledger, err := r.Apply(t.Context(), s, state, plan); ledger.Value.Seq != s.Ledger.Seq+1 || err != nil {
-		t.Fatalf("Apply = %+v, %v", ledger, err)
+	if ledger, err := o.write(t); ledger.Value.Seq != o.ledger.Value.Seq+1 || err != nil {
+		t.Fatalf("Write = %+v, %v", ledger, err)
 	}
 	before := f.index()
-	_, err := r.Apply(t.Context(), s, state, plan) // as a late one
-	f.wantIs("Apply again", err, kv.ErrConflict, "")
-	other := plan
-	other.Offers = []pace.Offer{{Node: "h1"}, {Node: "h2"}, {Node: "h3"}}
-	_, err = r.Apply(t.Context(), s, state, other)
+	_, err := o.write(t) // as a late one
+	f.wantIs("Write again", err, kv.ErrConflict, "")
+	other := *o
+	other.plan.Offers = []pace.Offer{{Node: "h1"}, {Node: "h2"}, {Node: "h3"}}
+	_, err = other.write(t)
 	f.wantIs("another plan of the same state", err, kv.ErrConflict, "")
 	if f.index() != before {
 		t.Error("they wrote")
 	}
 	status, err := f.Show(t.Context())
-	if err != nil || len(status.Grants) != 1 || status.Grants[0].State != rollout.Offered || status.Limit != 1 || status.Now.Working != 1 {
+	if err != nil || len(status.Grants) != 1 || status.Grants[0].State != string(pace.Offered) || status.Limit != 1 || status.Now.Working != 1 {
 		t.Errorf("Show = %+v, %v", status, err)
 	}
 	// nothing to do: nothing is written
-	s, state, plan = f.prepare(r)
-	if ledger, err := r.Apply(t.Context(), s, state, plan); ledger.Value != s.Ledger || err != nil || f.index() != before {
+	o = f.offering(r, lock)
+	if ledger, err := o.write(t); ledger.Value != o.ledger.Value || err != nil || f.index() != before {
 		t.Errorf("a plan without changes: %+v, %v", ledger, err)
 	}
 	// whatever changes in between makes an offer late
-	for what, change := range map[string]func(){
-		"the ledger":  func() { _, _ = r.Renew(t.Context(), false) },
+	for what, meanwhile := range map[string]func(){
+		"the ledger":  func() { _, _ = o.Renew(t.Context(), false) },
 		"the rollout": func() { f.trigger(rollout.Request{Version: "v1", Policy: parallel(2)}) },
 		"the version": func() { f.put("current_version", "v1\n") },
 		"a pause": func() {
@@ -443,11 +471,11 @@ func testApply(t *testing.T, f *system) {
 		"the filter": func() { f.put("profile", `{"format":1,"name":"`+f.name+`","params":{"cluster/profile":"`+f.name+`"}}`) },
 		"leaders":    func() { f.put("current/leaders", `{"format":1}`) },
 	} {
-		s, state, plan := f.prepare(r)
-		change()
+		o := f.offering(r, lock)
+		meanwhile()
 		before := f.index()
-		plan.Offers = []pace.Offer{{Node: "h1"}, {Node: "h2"}, {Node: "h3"}}
-		_, err := r.Apply(t.Context(), s, state, plan)
+		o.plan.Offers = []pace.Offer{{Node: "h1"}, {Node: "h2"}, {Node: "h3"}}
+		_, err := o.write(t)
 		f.wantIs("after a change of "+what, err, kv.ErrConflict, "")
 		if f.index() != before {
 			t.Errorf("after a change of %s: it wrote", what)
@@ -463,13 +491,13 @@ func testVoid(t *testing.T, f *system) {
 	f.cycle()
 	r, lock := f.held()
 	offer := func() {
-		s, state, plan := f.prepare(r)
-		plan.Offers = []pace.Offer{{Node: "h1"}}
-		if _, err := r.Apply(t.Context(), s, state, plan); err != nil {
+		o := f.offering(r, lock)
+		o.plan.Offers = []pace.Offer{{Node: "h1"}}
+		if _, err := o.write(t); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, change := range []struct {
+	for _, meanwhile := range []struct {
 		what string
 		do   func()
 	}{
@@ -484,20 +512,20 @@ func testVoid(t *testing.T, f *system) {
 		if ok, why := p.Offer("v1", time.Now()); err != nil || !ok {
 			t.Fatalf("the offer is %v, %q, %v", ok, why, err)
 		}
-		change.do()
+		meanwhile.do()
 		_, err = f.ledger.ReportWriter("h1").ChangeFenced(t.Context(), func(d cluster.Report) (cluster.Report, error) {
-			return d.Answering(cluster.GrantAnswer{ID: p.Grant.ID, State: cluster.GrantAccepted}), nil
+			return d.WithAnswer(cluster.Answer{Change: cluster.VersionChange, ID: p.Grant.ID, State: cluster.GrantAccepted}), nil
 		}, p.Fence)
-		f.wantIs("accepting after a change of "+change.what, err, kv.ErrConflict, "")
-		if d, _, err := f.ledger.Report(t.Context(), "h1"); err != nil || d.Grant.Open() {
-			t.Errorf("after a change of %s the report says %+v, %v", change.what, d.Grant, err)
+		f.wantIs("accepting after a change of "+meanwhile.what, err, kv.ErrConflict, "")
+		if d, _, err := f.ledger.Report(t.Context(), "h1"); err != nil || d.Answered(cluster.VersionChange).Open() {
+			t.Errorf("after a change of %s the report says %+v, %v", meanwhile.what, d.Answered(cluster.VersionChange), err)
 		}
 	}
 	p, err := f.Permit(t.Context(), "h1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.put("host/h1/grant", fmt.Sprintf(`{"format":1,"id":"by hand","version":"v1","state":"offered","rollout":%d}`, p.Grant.Rollout))
+	f.put("host/h1/grants", fmt.Sprintf(`{"format":1,"grants":[{"change":"version","id":"by hand","tag":"v1","state":"offered","spec":%d}]}`, p.Grant.Spec))
 	if p, err = f.Permit(t.Context(), "h1"); err != nil || p.Grant.ID != "by hand" {
 		t.Fatalf("got %+v, %v", p.Grant, err)
 	}
@@ -514,12 +542,12 @@ func testGiveUp(t *testing.T, f *system) {
 	f.wantIs("without a grant", err, rollout.ErrNoGrant, "h1")
 	f.trigger(rollout.Request{Version: "v1", Policy: parallel(1)})
 	f.cycle()
-	r, _ := f.held()
-	s, state, plan := f.prepare(r)
-	if _, err := r.Apply(t.Context(), s, state, plan); err != nil {
+	r, lock := f.held()
+	o := f.offering(r, lock)
+	if _, err := o.write(t); err != nil {
 		t.Fatal(err)
 	}
-	first := plan.Offers[0].Node
+	first := o.plan.Offers[0].Node
 	if err := f.accept(first); err != nil {
 		t.Fatal(err)
 	}
@@ -530,12 +558,12 @@ func testGiveUp(t *testing.T, f *system) {
 	if again, err := f.GiveUp(t.Context(), first, "bob", ""); err != nil || again != version {
 		t.Errorf("again: %q, %v", again, err)
 	}
-	_, _, plan = f.prepare(r)
+	_, _, plan := f.prepare(r)
 	if version != "v1" || err != nil || len(plan.Offers) != 1 || plan.Offers[0].Node == first {
 		t.Errorf("GiveUp = %q, %v; then %+v", version, err, plan.Offers)
 	}
 	status, err := f.Show(t.Context())
-	if err != nil || len(status.Grants) != 1 || status.Grants[0].State != rollout.GivenUp || status.Grants[0].Reason != "ann: disk" || status.Now.GivenUp != 1 {
+	if err != nil || len(status.Grants) != 1 || status.Grants[0].State != string(pace.GivenUp) || status.Grants[0].Reason != "ann: disk" || status.Now.GivenUp != 1 {
 		t.Errorf("Show = %+v, %v", status, err)
 	}
 }
@@ -545,8 +573,8 @@ func testGiveUp(t *testing.T, f *system) {
 func testStrangers(t *testing.T, f *system) {
 	f.join("h1")
 	for i := range 20 {
-		f.put(fmt.Sprintf("nodes/ghost%d", i), `{"format":1,"grant":{"id":"x","version":"v1","state":"accepted"}}`)
-		f.put(fmt.Sprintf("host/ghost%d/grant", i), `{"format":1,"id":"y","version":"v1","state":"offered"}`)
+		f.put(fmt.Sprintf("nodes/ghost%d", i), `{"format":1,"grants":[{"change":"version","id":"x","tag":"v1","state":"accepted"}]}`)
+		f.put(fmt.Sprintf("host/ghost%d/grants", i), `{"format":1,"grants":[{"change":"version","id":"y","tag":"v1","state":"offered"}]}`)
 	}
 	f.trigger(rollout.Request{Version: "v1", Policy: parallel(1)})
 	f.cycle()

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/recorded"
@@ -37,8 +38,8 @@ type fleet struct {
 
 	doc      Document
 	docIndex uint64
-	ledger   Ledger // swapped by every offering transaction
-	session  int    // of the orchestrator's lock
+	ledger   change.Ledger // swapped by every offering transaction
+	session  int           // of the orchestrator's lock
 	// cycles are the open ones: another orchestrator may be faster. passes are
 	// transactions that were sent and may be carried out late.
 	cycles  []seen
@@ -74,7 +75,7 @@ type seen struct {
 	state    State
 	doc      Document
 	docIndex uint64
-	ledger   Ledger
+	ledger   change.Ledger
 	session  int
 	plan     Planned
 }
@@ -143,7 +144,7 @@ func (f *fleet) state() State {
 // valid reports whether the host could accept its offer, by what is stored.
 func (f *fleet) valid(n *simNode) bool {
 	g := n.Grant
-	return g.State == Offered && g.Rollout == f.docIndex && g.Session == fmt.Sprint(f.session) && g.Version == f.desired
+	return g.State == pace.Offered && g.Spec == f.docIndex && g.Session == fmt.Sprint(f.session) && g.Tag == f.desired
 }
 
 func (f *fleet) open() (n int) {
@@ -173,7 +174,7 @@ func (f *fleet) trigger(version string, p pace.Policy) {
 // take over: another agent holds the lock, and renews the ledger.
 func (f *fleet) takeOver() {
 	f.session++
-	f.ledger = Ledger{Term: f.ledger.Term + 1}
+	f.ledger = change.Ledger{Term: f.ledger.Term + 1}
 	f.note("session %d takes over", f.session)
 }
 
@@ -251,19 +252,19 @@ func (f *fleet) commit() {
 			return
 		}
 	}
-	f.ledger = f.ledger.next()
+	f.ledger = f.ledger.Next()
 	for _, node := range s.plan.Withdrawals {
 		n := f.nodes[node]
-		n.Grant = n.Grant.withdrawn(f.now)
+		n.Grant = n.Grant.Withdrawn(f.now)
 		f.note("withdrawn from %s", node)
 	}
 	f.allowed(s)
 	for _, o := range s.plan.Offers {
 		n := f.nodes[o.Node]
 		n.group = f.doc.Policy.KeyOf(f.doc.Version, n.Node, n.Roles, n.Zone).Group // it may move before it answers
-		n.Grant = Grant{
-			ID: fmt.Sprintf("%s.%s", f.ledger.ID(fmt.Sprint(f.session)), o.Node), Version: f.desired, State: Offered, Since: f.now,
-			Session: fmt.Sprint(f.session), Rollout: f.docIndex, Tries: o.Tries,
+		n.Grant = change.Grant{
+			ID: fmt.Sprintf("%s.%s", f.ledger.ID(fmt.Sprint(f.session)), o.Node), Tag: f.desired, State: pace.Offered, Since: f.now,
+			Session: fmt.Sprint(f.session), Spec: f.docIndex, Tries: o.Tries,
 		}
 		f.note("offered to %s", o.Node)
 	}
@@ -371,17 +372,17 @@ func (f *fleet) try(n *simNode) {
 	case n.gone || !n.Up() || n.Version == f.desired && !n.Answer.Open():
 	case !f.doc.Paced():
 		if f.doc.Stopped == nil && f.doc.Phase != pace.Aborted && !f.aside(n) {
-			n.Version, n.Arrived, n.Answer = f.desired, f.now, cluster.GrantAnswer{}
+			n.Version, n.Arrived, n.Answer = f.desired, f.now, cluster.Answer{}
 			n.set(true, false)
 		}
 	case n.Answer.Open() && n.record != n.Answer.ID:
 		n.Answer.State, n.record = cluster.GrantFailed, n.Answer.ID
 		f.note("%s does not know its grant", n.Node)
-	case n.Answer.Open() && n.Answer.Version != f.desired && n.Answer.State != cluster.GrantStranded && !n.givenUp():
+	case n.Answer.Open() && n.Answer.Tag != f.desired && n.Answer.State != cluster.GrantStranded && !n.givenUp():
 		n.Answer.State = cluster.GrantStranded
 		f.note("%s is stranded", n.Node)
 	case f.aside(n): // it finishes what it accepted when that ends
-	case f.valid(n) && !n.Grant.answered(n.Answer):
+	case f.valid(n) && !n.Grant.Answered(n.Answer):
 		f.answer(n)
 	case n.Answer.Declined != "" && n.Answer.Declined == n.Grant.ID:
 		n.Answer.Ready = true
@@ -403,13 +404,13 @@ func (f *fleet) answer(n *simNode) {
 	}
 	if (f.doc.Policy.ZoneByZone || len(f.doc.Policy.Order) > 0) && f.doc.Phase != pace.Done {
 		for _, o := range f.nodes {
-			atWork := o.Answer.Open() && !o.givenUp() && o.Answer.State != cluster.GrantStranded && o.Answer.Version == f.desired
+			atWork := o.Answer.Open() && !o.givenUp() && o.Answer.State != cluster.GrantStranded && o.Answer.Tag == f.desired
 			if o != n && atWork && !o.stumbled && o.Up() && !o.gone && !slices.Contains(failures(f.doc, State{Members: []Member{o.Member}}, f.now), o.Node) && o.group != n.group {
 				f.fail("%s begins in %+v while %s is out of service in %+v", n.Node, n.group, o.Node, o.group)
 			}
 		}
 	}
-	n.Answer = cluster.GrantAnswer{ID: n.Grant.ID, Version: n.Grant.Version, State: cluster.GrantAccepted, Since: f.now}
+	n.Answer = cluster.Answer{Change: cluster.VersionChange, ID: n.Grant.ID, Tag: n.Grant.Tag, State: cluster.GrantAccepted, Since: f.now}
 	n.record, n.stumbled = n.Grant.ID, false
 	f.note("%s begins", n.Node)
 }
@@ -417,7 +418,7 @@ func (f *fleet) answer(n *simNode) {
 // work is what a host that has a grant does next.
 func (f *fleet) work(n *simNode) {
 	working := n.Answer.Open() && n.Answer.State != cluster.GrantStranded && n.record == n.Answer.ID
-	if !working || !n.Up() || n.gone || f.aside(n) || n.Answer.Version != f.desired {
+	if !working || !n.Up() || n.gone || f.aside(n) || n.Answer.Tag != f.desired {
 		return
 	}
 	switch {

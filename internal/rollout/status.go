@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/pace"
@@ -140,12 +141,12 @@ func Summarize(d Document, s State, now time.Time) Summary {
 }
 
 func (m *Member) describeGrant() Granted {
-	g := Granted{Node: m.Node, Version: m.Answer.Version, State: m.Answer.State, Since: m.Answer.Since, Reason: shorten(m.Answer.Reason)}
+	g := Granted{Node: m.Node, Version: m.Answer.Tag, State: m.Answer.State, Since: m.Answer.Since, Reason: shorten(m.Answer.Reason)}
 	switch {
 	case m.givenUp():
-		g.State, g.Since, g.Reason = GivenUp, m.Grant.Since, shorten(strings.Trim(m.Grant.By+": "+m.Grant.Reason, ": "))
+		g.State, g.Since, g.Reason = string(pace.GivenUp), m.Grant.Since, shorten(strings.Trim(m.Grant.By+": "+m.Grant.Reason, ": "))
 	case m.offered():
-		g.Version, g.State, g.Since, g.Reason = m.Grant.Version, Offered, m.Grant.Since, ""
+		g.Version, g.State, g.Since, g.Reason = m.Grant.Tag, string(pace.Offered), m.Grant.Since, ""
 	}
 	return g
 }
@@ -224,7 +225,7 @@ func arrive(d Document, s State, now time.Time) (any bool) {
 			m.Version, m.Arrived = d.Version, now
 			m.Condition.Health, m.Condition.Maintenance = consul.HealthPassing, cluster.MaintenanceNone
 		}
-		m.Grant, m.Answer = Grant{}, cluster.GrantAnswer{}
+		m.Grant, m.Answer = change.Grant{}, cluster.Answer{}
 	}
 	return any
 }

@@ -30,9 +30,9 @@ func TestOutWithoutGrant(t *testing.T) {
 		state.Hosts[n] = &cluster.Host{Node: n, Member: true, Condition: cluster.Assess(s)}
 	}
 	for node, id := range map[string]string{"holds": "1", "drained": "2"} {
-		state.Hosts[node].Report.Grant = cluster.GrantAnswer{ID: id, Version: "v2", State: cluster.GrantAccepted, Since: noon}
+		state.Hosts[node].Report = state.Hosts[node].Report.WithAnswer(cluster.Answer{Change: cluster.VersionChange, ID: id, Tag: "v2", State: cluster.GrantAccepted, Since: noon})
 	}
-	state.Hosts["drained"].Grant = kv.Entry[string]{Exists: true, Value: `{"format":1,"id":"2","state":"given up","since":"2026-11-21T12:00:00Z","by":"ann"}`}
+	state.Hosts["drained"].Grants = kv.Entry[string]{Exists: true, Value: `{"format":1,"grants":[{"change":"version","id":"2","state":"given up","since":"2026-11-21T12:00:00Z","by":"ann"}]}`}
 	v, err := rollout.StateOf(&state, rollout.Stored{})
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +47,7 @@ func TestOutWithoutGrant(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got.Out, want)
 	}
 	grantsWant := []rollout.Granted{
-		{Node: "drained", Version: "v2", State: rollout.GivenUp, Since: noon, Reason: "ann"}, {Node: "holds", Version: "v2", State: cluster.GrantAccepted, Since: noon},
+		{Node: "drained", Version: "v2", State: string(pace.GivenUp), Since: noon, Reason: "ann"}, {Node: "holds", Version: "v2", State: cluster.GrantAccepted, Since: noon},
 	}
 	if !reflect.DeepEqual(got.Grants, grantsWant) {
 		t.Errorf("got %+v, want %+v", got.Grants, grantsWant)

@@ -222,7 +222,7 @@ func (q Request) rollbackNote(p pace.Policy) string {
 func outOfService(d Document, s State, now time.Time) []Out {
 	return groups(newPlanner(d, s, now).members, func(m *Member) string {
 		if m.granted() {
-			return "it has a grant of " + cmp.Or(m.Answer.Version, m.Grant.Version)
+			return "it has a grant of " + cmp.Or(m.Answer.Tag, m.Grant.Tag)
 		}
 		return m.out().Text()
 	})

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
@@ -212,7 +213,7 @@ func (w *Waiter) arrival(ctx context.Context, version string, l reading, v Verdi
 	if err != nil {
 		return v, 0, err
 	}
-	stored, err := w.Rollouts.StoredIn(&state, kv.Entry[rollout.Ledger]{})
+	stored, err := w.Rollouts.StoredIn(&state, change.Ledger{})
 	if err != nil {
 		return v, 0, err
 	}
@@ -297,7 +298,7 @@ func paused(c cluster.Control) error {
 
 // rollout returns the rollout; the zero value if it does not exist.
 func (w *Waiter) rollout(state *cluster.State) (rollout.Document, error) {
-	s, err := w.Rollouts.StoredIn(state, kv.Entry[rollout.Ledger]{})
+	s, err := w.Rollouts.StoredIn(state, change.Ledger{})
 	if err == nil {
 		err = s.Damaged
 	}

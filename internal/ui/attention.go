@@ -468,7 +468,7 @@ func holdersText(g slots.View) string {
 func usualTime(members []rollout.Member, version string, otherwise time.Duration) time.Duration {
 	var took []time.Duration
 	for _, m := range members {
-		if a := m.Answer; m.Version == version && a.Version == version && !a.Since.IsZero() && m.Arrived.After(a.Since) {
+		if a := m.Answer; m.Version == version && a.Tag == version && !a.Since.IsZero() && m.Arrived.After(a.Since) {
 			took = append(took, m.Arrived.Sub(a.Since))
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jorc/jorc/internal/budget"
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
@@ -215,7 +216,7 @@ type parts struct {
 	events  []orchestrator.Event
 	seq     uint64
 	times   map[string]HostTimes
-	ledger  kv.Entry[rollout.Ledger]
+	ledger  kv.Entry[change.Ledger]
 	holder  kv.Holder
 	held    bool
 	cycles  []orchestrator.Report
@@ -444,7 +445,7 @@ func (f *feed) refresh(ctx context.Context, w *cluster.Watcher) error {
 	if err := f.readParts(ctx, w, &state); err != nil {
 		return err
 	}
-	stored, err := f.rollouts.StoredIn(&state, f.parts.ledger)
+	stored, err := f.rollouts.StoredIn(&state, f.parts.ledger.Value)
 	if err != nil {
 		return err
 	}
@@ -467,7 +468,7 @@ func (f *feed) refresh(ctx context.Context, w *cluster.Watcher) error {
 		}
 	}
 	if state.Control.Budget != nil {
-		s.Members.Places = change.Count(&state, s.Members, change.Documents{Stages: p.documents(), Runs: f.runs}, p.holder.Node, s.life, s.Now)
+		s.Members.Places = budget.Count(&state, s.Members, budget.Documents{Stages: p.documents(), Runs: f.runs}, p.holder.Node, s.life, s.Now)
 	}
 	s.derived.stages = sync.OnceValue(s.stageStates)
 	s.problems = len(s.allProblems())
@@ -557,7 +558,7 @@ func (f *feed) readOrchestrator(ctx context.Context) (bad []error, err error) {
 		bad, err = append(bad, err), nil
 	}
 	if err == nil {
-		p.ledger, err = f.rollouts.Ledger(ctx)
+		p.ledger, err = change.NewLedgers(store).Get(ctx)
 	}
 	return bad, err
 }

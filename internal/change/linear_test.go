@@ -1,4 +1,4 @@
-package rollout_test
+package change_test
 
 import (
 	"context"
@@ -10,11 +10,11 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/rollout"
 )
 
 // place is the state of the sequential cluster: its ledger, and which orchestrator has taken the
@@ -74,8 +74,7 @@ func TestLedgerIsLinearizable(t *testing.T) {
 		way := server.Proxy()
 		way.Do(consultest.LoseWrites())
 		store := kv.New(way.Client(), "jorc/prod")
-		rollouts := rollout.New(way.Client(), "jorc", "prod")
-		ledgers, outs := kv.NewDoc[rollout.Ledger](store, cluster.KeyGrantLedger, 1), kv.NewText(store, "test/out")
+		ledgers, outs := change.NewLedgers(store), kv.NewText(store, "test/out")
 		running.Go(func() {
 			id := i
 			add := func(in offering, call time.Time, out offerOutcome) {
@@ -98,7 +97,7 @@ func TestLedgerIsLinearizable(t *testing.T) {
 				default:
 				}
 				call := time.Now()
-				r, err := store.Consistent().Txn().Get(ledgers.Key()).Get(outs.Key()).Commit(ctx)
+				r, err := store.Consistent().Txn().Get(cluster.KeyGrantLedger).Get(outs.Key()).Commit(ctx)
 				if err != nil {
 					continue // a read that failed says nothing
 				}
@@ -120,7 +119,7 @@ func TestLedgerIsLinearizable(t *testing.T) {
 				}
 				call = time.Now()
 				txn := store.Txn()
-				rollouts.SwapLedger(txn, ledger)
+				ledgers.Swap(txn, ledger)
 				outs.SetIn(txn, to)
 				switch _, err = txn.Commit(ctx); {
 				case err == nil:

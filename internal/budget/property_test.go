@@ -1,4 +1,4 @@
-package change_test
+package budget_test
 
 import (
 	"flag"
@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
@@ -67,22 +68,22 @@ func (w *world) hostStep() {
 func (w *world) converge(h *host) {
 	switch {
 	case !h.up:
-	case h.answer.Open() && h.answer.Version != w.desired && h.answer.State != cluster.GrantStranded:
+	case h.answer.Open() && h.answer.Tag != w.desired && h.answer.State != cluster.GrantStranded:
 		w.reports(h, func() { h.answer.State = cluster.GrantStranded })
 		w.note("%s is stranded", h.node)
 	case w.offered(h) && !w.calm && w.r.IntN(8) == 0:
 		w.reports(h, func() { h.answer.Declined, h.answer.Ready, h.answer.Reason = h.grant.ID, true, "something is missing" })
 	case w.offered(h):
 		w.reports(h, func() {
-			h.answer, h.failed = cluster.GrantAnswer{ID: h.grant.ID, Version: h.grant.Version, State: cluster.GrantAccepted, Since: w.now}, false
+			h.answer, h.failed = cluster.Answer{Change: cluster.VersionChange, ID: h.grant.ID, Tag: h.grant.Tag, State: cluster.GrantAccepted, Since: w.now}, false
 		})
-		w.note("%s accepts %s", h.node, h.answer.Version)
+		w.note("%s accepts %s", h.node, h.answer.Tag)
 	case !h.answer.Open() || h.answer.State == cluster.GrantStranded:
 	case !w.calm && !h.failed && w.r.IntN(12) == 0:
 		w.reports(h, func() { h.failed, h.answer.State = true, cluster.GrantFailed })
-		w.note("%s fails in %s", h.node, h.answer.Version)
+		w.note("%s fails in %s", h.node, h.answer.Tag)
 	case w.r.IntN(2) == 0:
-		w.reports(h, func() { h.version, h.answer.State, h.failed = h.answer.Version, cluster.GrantDone, false })
+		w.reports(h, func() { h.version, h.answer.State, h.failed = h.answer.Tag, cluster.GrantDone, false })
 		w.note("%s runs %s", h.node, h.version)
 	}
 }
@@ -240,7 +241,7 @@ func (w *world) trigger(version string, restores bool) {
 
 func (w *world) giveUp(h *host) {
 	w.note("give up %s", h.node)
-	h.grant, h.grantAt = rollout.Grant{ID: h.answer.ID, Version: h.answer.Version, State: rollout.GivenUp, Since: w.now, Tries: 1}, w.write()
+	h.grant, h.grantAt = change.Grant{Change: cluster.VersionChange, ID: h.answer.ID, Tag: h.answer.Tag, State: pace.GivenUp, Since: w.now, Tries: 1}, w.write()
 	w.count["given up"]++
 }
 

@@ -1,11 +1,11 @@
-package change_test
+package budget_test
 
 import (
 	"context"
 	"testing"
 	"time"
 
-	"github.com/jorc/jorc/internal/change"
+	"github.com/jorc/jorc/internal/budget"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/pace"
@@ -55,12 +55,12 @@ func TestGoneMembers(t *testing.T) {
 				return liveness, health
 			}
 			asked := false
-			read := change.ReadLife(func(context.Context, *cluster.Cluster) (change.Life, error) { asked = true; return life, nil })
+			read := budget.ReadLife(func(context.Context, *cluster.Cluster) (budget.Life, error) { asked = true; return life, nil })
 			known, err := read.Of(t.Context(), nil, members)
 			if err != nil || asked != test.absent || (known != nil) != test.absent {
 				t.Errorf("since when members are away was read: %t (%v), want %t", asked, err, test.absent)
 			}
-			use := change.Count(&s, members, change.Documents{}, "", life, now).Uses()[0]
+			use := budget.Count(&s, members, budget.Documents{}, "", life, now).Uses()[0]
 			if use.Out != test.out || use.Allowed != test.allowed {
 				t.Errorf("%d are out of service of %d that may be; want %d of %d", use.Out, use.Allowed, test.out, test.allowed)
 			}

@@ -1,4 +1,4 @@
-package change_test
+package budget_test
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/budget"
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
@@ -48,7 +49,7 @@ type world struct {
 
 	session int
 	holder  *host // nil: a host that is not a member
-	ledger  kv.Entry[rollout.Ledger]
+	ledger  kv.Entry[change.Ledger]
 	renewed bool   // the ledger is as this session wrote it last
 	barrier uint64 // reports that are older than that are not planned on
 	demands map[string]pace.Demand
@@ -73,11 +74,11 @@ type transaction struct {
 	what    string
 	look    *look
 	session int
-	ledger  kv.Entry[rollout.Ledger]
+	ledger  kv.Entry[change.Ledger]
 	control uint64
 	nodes   []string // that it takes out of service
 	ready   func() bool
-	do      func(l rollout.Ledger)
+	do      func(l change.Ledger)
 }
 
 // look is what a planner saw.
@@ -85,7 +86,7 @@ type look struct {
 	state   cluster.State
 	members rollout.State
 	stored  rollout.Stored
-	ledger  kv.Entry[rollout.Ledger]
+	ledger  kv.Entry[change.Ledger]
 	base    *pace.Account
 	stages  map[string]documents
 	self    map[string]bool // hosts that were out of service by themselves
@@ -103,9 +104,9 @@ type host struct {
 	drained    bool
 
 	version  string
-	grant    rollout.Grant
+	grant    change.Grant
 	grantAt  uint64
-	answer   cluster.GrantAnswer
+	answer   cluster.Answer
 	failed   bool // its convergence
 	parts    map[string]*part
 	queue    runs.Queue
@@ -182,7 +183,7 @@ func (w *world) host(node string) *host {
 
 // givenUp reports whether an operator gave up on the host.
 func (h *host) givenUp() bool {
-	return h.answer.Open() && h.grant.State == rollout.GivenUp && h.grant.ID == h.answer.ID
+	return h.answer.Open() && h.grant.State == pace.GivenUp && h.grant.ID == h.answer.ID
 }
 
 // self reports whether the host is out of service without jorc.
@@ -193,7 +194,7 @@ func (w *world) lock() string { return fmt.Sprintf("session%d", w.session) }
 // offered reports whether the host could accept its grant.
 func (w *world) offered(h *host) bool {
 	g := h.grant
-	return g.State == rollout.Offered && g.ID != h.answer.ID && g.ID != h.answer.Declined && g.Rollout == w.docAt && g.Session == w.lock() && g.Version == w.desired
+	return g.State == pace.Offered && g.ID != h.answer.ID && g.ID != h.answer.Declined && g.Spec == w.docAt && g.Session == w.lock() && g.Tag == w.desired
 }
 
 // busy is what jorc brings to the host, or may bring to it at any moment; empty: nothing.
@@ -337,15 +338,18 @@ func (w *world) renew() {
 
 // report is what the host says now.
 func (h *host) report() cluster.Report {
-	r := cluster.Report{Version: h.version, Grant: h.answer, Stages: map[string]cluster.StageReport{}, States: map[string]cluster.CategoryState{}}
+	r := cluster.Report{Version: h.version, Stages: map[string]cluster.StageReport{}, States: map[string]cluster.CategoryState{}}
 	state := cluster.CategoryState{State: cluster.StateSuccess, Version: h.version}
 	if h.answer.Open() {
-		state = cluster.CategoryState{State: cluster.StateRunning, Version: h.answer.Version, Since: h.answer.Since}
+		state = cluster.CategoryState{State: cluster.StateRunning, Version: h.answer.Tag, Since: h.answer.Since}
 		if h.failed {
-			state = cluster.CategoryState{State: cluster.StateFailed, Version: h.answer.Version, Since: h.answer.Since, Detail: "broken"}
+			state = cluster.CategoryState{State: cluster.StateFailed, Version: h.answer.Tag, Since: h.answer.Since, Detail: "broken"}
 		}
 	}
 	r.States[cluster.CategoryConfig] = state
+	answer := h.answer
+	answer.Change = cluster.VersionChange
+	r = r.WithAnswer(answer)
 	for name, p := range h.parts {
 		r.Stages[name] = p.report
 	}
@@ -405,7 +409,7 @@ func (w *world) look() *look {
 			Report: report, Condition: h.condition(), Queue: w.entry(cluster.QueueKey(h.node), h.queue, max(1, h.queueAt)),
 		}
 		if h.grant.ID != "" {
-			one.Grant = w.entry(cluster.GrantKey(h.node), h.grant, h.grantAt)
+			one.Grants = w.entry(cluster.GrantsKey(h.node), change.Grants{All: []change.Grant{h.grant}}, h.grantAt)
 		}
 		if h.server {
 			one.Services = map[string]cluster.Tally{"consul": {Passing: 1}}
@@ -419,14 +423,14 @@ func (w *world) look() *look {
 		l.state.Stages[name] = cluster.StageDocuments{Turns: w.entry(cluster.StageTurnsKey(name), d.turns, max(1, d.at)), Stops: w.entry(cluster.StageStopsKey(name), d.stops, max(1, d.at))}
 	}
 	var err error
-	if l.stored, err = w.all.StoredIn(&l.state, w.ledger); err != nil {
+	if l.stored, err = w.all.StoredIn(&l.state, w.ledger.Value); err != nil {
 		w.t.Fatal(err)
 	}
 	l.stored.Session = w.lock()
 	if l.members, err = rollout.StateOf(&l.state, l.stored); err != nil {
 		w.t.Fatal(err)
 	}
-	d := change.DocumentsOf(w.store, l.state.Stages)
+	d := budget.DocumentsOf(w.store, l.state.Stages)
 	if len(d.Stages) != len(stageNames) {
 		w.t.Fatal("a document of a stage cannot be read")
 	}
@@ -436,7 +440,7 @@ func (w *world) look() *look {
 	case "jobs do not count":
 		d.Runs = nil
 	}
-	l.base = change.Count(&l.state, l.members, d, w.holderNode(), nil, w.now)
+	l.base = budget.Count(&l.state, l.members, d, w.holderNode(), nil, w.now)
 	for _, h := range w.hosts {
 		out, busy := l.base.IsOut(h.node), w.busy(h)
 		if l.busy[h.node] = out; !old[h.node] && w.fault == "" && out != ((busy != "" || h.self()) && !h.givenUp()) {
@@ -536,7 +540,7 @@ func (w *world) commit(t transaction) bool {
 	next := w.ledger.Value
 	if fenced {
 		next.Seq++
-		w.ledger = kv.Entry[rollout.Ledger]{Value: next, Index: w.write()}
+		w.ledger = kv.Entry[change.Ledger]{Value: next, Index: w.write()}
 	}
 	t.do(next)
 	w.barrier = w.index
@@ -640,16 +644,16 @@ func (w *world) planVersion() {
 				}
 				return true
 			},
-			do: func(ledger rollout.Ledger) {
+			do: func(ledger change.Ledger) {
 				for _, node := range plan.Withdrawals {
 					h := w.host(node)
-					h.grant.State, h.grant.Tries, h.grantAt = rollout.Withdrawn, h.grant.Tries+1, w.write()
+					h.grant.State, h.grant.Tries, h.grantAt = pace.Withdrawn, h.grant.Tries+1, w.write()
 				}
 				for _, node := range nodes {
 					h := w.host(node)
-					h.grant, h.grantAt = rollout.Grant{
-						ID: fmt.Sprintf("%d.%d.%s", ledger.Term, ledger.Seq, w.lock()), Version: w.desired, State: rollout.Offered, Since: w.now, Session: w.lock(),
-						Rollout: w.docAt, Tries: tries[node],
+					h.grant, h.grantAt = change.Grant{
+						Change: cluster.VersionChange, ID: fmt.Sprintf("%d.%d.%s", ledger.Term, ledger.Seq, w.lock()), Tag: w.desired, State: pace.Offered, Since: w.now, Session: w.lock(),
+						Spec: w.docAt, Tries: tries[node],
 					}, w.write()
 				}
 				w.note("version: offered to %v, withdrawn from %v", nodes, plan.Withdrawals)
@@ -680,7 +684,7 @@ func (w *world) planStages() {
 			}
 			ok := w.send(transaction{
 				what: "stage", look: l, nodes: plan.Offers, ready: func() bool { return w.stages[name].at == at },
-				do: func(rollout.Ledger) {
+				do: func(change.Ledger) {
 					for _, e := range plan.Events {
 						w.note("%s", e.Text)
 						w.count[e.Kind]++
@@ -704,7 +708,7 @@ func (w *world) planRuns() {
 	w.round(func(l *look) {
 		s := runs.Situation{
 			Now: w.now, Members: l.state.Members(nil), Holder: cmp.Or(w.holderNode(), "boss"), Grace: time.Minute, Down: w.down, Out: w.healthy,
-			Barred: func(node string) string { return change.Barred(&l.state, node) },
+			Barred: func(node string) string { return budget.Barred(&l.state, node) },
 			Left:   func(d pace.Demand, taken []string) *pace.Account { return w.places(l, d, taken...) },
 		}
 		if w.fault == "runs ignore the account" {
@@ -760,7 +764,7 @@ func (w *world) planRuns() {
 				}
 				return maps.Equal(runAt, w.runAt)
 			},
-			do: func(rollout.Ledger) { w.carryOut(c); w.note("runs: jobs for %v", takes) },
+			do: func(change.Ledger) { w.carryOut(c); w.note("runs: jobs for %v", takes) },
 		})
 	})
 }

@@ -1,11 +1,11 @@
-package change_test
+package budget_test
 
 import (
 	"fmt"
 	"testing"
 	"time"
 
-	"github.com/jorc/jorc/internal/change"
+	"github.com/jorc/jorc/internal/budget"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/pace"
@@ -60,17 +60,17 @@ func fleet(b *testing.B, now time.Time, all bool) (cluster.State, rollout.Stored
 // takes at most 1.5 times as long as one with one, and at most 40 ms.
 func BenchmarkPass(b *testing.B) {
 	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
-	plan := func(b *testing.B, s *cluster.State, stored rollout.Stored, d change.Documents, do func(members rollout.State, places *pace.Account)) {
+	plan := func(b *testing.B, s *cluster.State, stored rollout.Stored, d budget.Documents, do func(members rollout.State, places *pace.Account)) {
 		b.Helper()
 		members, err := rollout.StateOf(s, stored)
 		if err != nil {
 			b.Fatal(err)
 		}
-		do(members, change.Count(s, members, d, "", nil, now))
+		do(members, budget.Count(s, members, d, "", nil, now))
 	}
 	for _, changes := range []int{1, 3} {
 		s, stored, turns, active := fleet(b, now, changes == 3)
-		documents := change.Documents{Stages: map[string]stage.Documents{"edge": turns}}
+		documents := budget.Documents{Stages: map[string]stage.Documents{"edge": turns}}
 		grants := func(b *testing.B) {
 			plan(b, &s, stored, documents, func(members rollout.State, places *pace.Account) {
 				if members.Places = places; len(rollout.Plan(stored.Document, members, now).Offers) == 0 {

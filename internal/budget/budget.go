@@ -1,7 +1,7 @@
-// Package change brings changes of all kinds together: which hosts are out of service
+// Package budget brings changes of all kinds together: which hosts are out of service
 // for them and for anything else, and what the cluster's budget leaves. Package pace
 // has the rules; rollout, stage and runs know what is theirs.
-package change
+package budget
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
@@ -78,9 +79,9 @@ func (r ReadLife) Of(ctx context.Context, c *cluster.Cluster, members rollout.St
 	return r(ctx, c)
 }
 
-// Places counts for rollout.Rollouts.Counting. What the token may not read of stages
+// OfMembers counts for rollout.Rollouts.Counting. What the token may not read of stages
 // counts as absent.
-func Places(life ReadLife) rollout.Count {
+func OfMembers(life ReadLife) rollout.Count {
 	return func(ctx context.Context, c *cluster.Cluster, s *cluster.State, members rollout.State) (*pace.Account, error) {
 		documents, err := c.StageDocuments(ctx)
 		if err != nil && !errors.Is(err, consul.ErrDenied) {
@@ -98,8 +99,8 @@ func Places(life ReadLife) rollout.Count {
 	}
 }
 
-// PlacesOf counts for stage.Show. r is the rollout of the same cluster.
-func PlacesOf(r *rollout.Rollouts, life ReadLife) stage.Count {
+// OfState counts for stage.Show. r is the rollout of the same cluster.
+func OfState(r *rollout.Rollouts, life ReadLife) stage.Count {
 	return func(ctx context.Context, c *cluster.Cluster, s *cluster.State) (*pace.Account, error) {
 		if s.Control.Budget == nil {
 			return nil, nil //nolint:nilnil // nil: no limit
@@ -113,7 +114,7 @@ func PlacesOf(r *rollout.Rollouts, life ReadLife) stage.Count {
 		if err != nil && !errors.As(err, &filter) {
 			return nil, err
 		}
-		return Places(life)(ctx, c, s, members)
+		return OfMembers(life)(ctx, c, s, members)
 	}
 }
 
@@ -145,14 +146,14 @@ func count(host *cluster.Host, m *rollout.Member, documents Documents, life Life
 	if g, open := m.OpenGrant(); open {
 		h.For, h.Out, h.Since, h.Failed = versionID(g.Version), "it has a grant of "+g.Version, g.Since, g.State == cluster.GrantFailed
 		switch {
-		case g.State == rollout.GivenUp:
+		case g.State == string(pace.GivenUp):
 			h.GivenUp = true
 		case h.Failed:
 			h.Out = "its grant of " + g.Version + " failed"
 		}
 		return h
 	}
-	l, _, _ := LeaseIn(host)
+	l, _, _ := change.LeaseIn(host)
 	if part := l.Part(""); part.Offered() || part.Open() {
 		h.For, h.Since = "lease "+m.Node, part.GrantedSince()
 		h.Out = cluster.LeaseText(l.Wish)

@@ -1,0 +1,112 @@
+package change
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
+)
+
+// Ledger is the document at orchestrate/grants. Every transaction that offers hosts something
+// swaps it, so that of two plans made of the same state one is carried out.
+type Ledger struct {
+	Term uint64 `json:"term"` // counts holders of the lock
+	Seq  uint64 `json:"seq"`  // counts transactions in a term
+	// Quiet is until when nothing is granted, as Consul's KV was restored: hosts
+	// report meanwhile what they are at.
+	Quiet time.Time `json:"quiet,omitzero"`
+}
+
+// Next is the ledger after one transaction more. Its value is always another one: Consul keeps the index
+// of a key that is written with the same bytes.
+func (l Ledger) Next() Ledger {
+	l.Seq++
+	return l
+}
+
+// ID names a grant of the transaction that writes l. Sessions differ also where
+// a restored ledger counts the same numbers again.
+func (l Ledger) ID(session string) string {
+	return fmt.Sprintf("%d.%d.%.8s", l.Term, l.Seq, session)
+}
+
+// Ledgers is the ledger of a cluster in Consul's KV.
+type Ledgers struct {
+	store *kv.Store
+	doc   kv.Doc[Ledger]
+}
+
+const ledgerFormat = 1
+
+// NewLedgers returns the ledger of the cluster with a store. It does no I/O.
+func NewLedgers(s *kv.Store) Ledgers {
+	return Ledgers{s, kv.NewDoc[Ledger](s, cluster.KeyGrantLedger, ledgerFormat)}
+}
+
+// Get reads the ledger. One that is damaged counts as empty. It returns kv.ErrNewer,
+// consul.ErrDenied or consul.ErrUnreachable.
+func (l Ledgers) Get(ctx context.Context) (kv.Entry[Ledger], error) {
+	e, err := l.doc.Get(ctx)
+	if errors.Is(err, kv.ErrDamaged) {
+		return kv.Entry[Ledger]{}, nil
+	}
+	return e, err
+}
+
+// From returns what a transaction read of the key cluster.KeyGrantLedger, or kv.ErrDamaged or kv.ErrNewer.
+func (l Ledgers) From(read *kv.Result) (kv.Entry[Ledger], error) { return l.doc.From(read) }
+
+// Swap adds to t the swap of the ledger, which every transaction needs that offers
+// hosts something. It returns the ledger as it is then.
+func (l Ledgers) Swap(t *kv.Txn, old kv.Entry[Ledger]) Ledger {
+	next := old.Value.Next()
+	l.doc.SwapIn(t, old, next)
+	return next
+}
+
+// Renew swaps the ledger alone and returns it: no transaction that was sent before
+// and swaps it, too, can be carried out from then on. With begin it counts a new
+// term. It tries until that is certain and returns what Commit returns otherwise.
+func (l Ledgers) Renew(ctx context.Context, begin bool) (kv.Entry[Ledger], error) {
+	return l.change(ctx, func(old Ledger) Ledger {
+		if begin {
+			old.Term, old.Seq = old.Term+1, 0
+		}
+		return old.Next()
+	})
+}
+
+// Quiet has orchestrators grant nothing until then, also those of later terms. It returns what Renew returns.
+func (l Ledgers) Quiet(ctx context.Context, until time.Time) error {
+	_, err := l.change(ctx, func(old Ledger) Ledger {
+		old.Quiet = until
+		return old.Next()
+	})
+	return err
+}
+
+func (l Ledgers) change(ctx context.Context, change func(Ledger) Ledger) (swapped kv.Entry[Ledger], err error) {
+	err = kv.RetryConflicts(ctx, func() error {
+		e, err := l.doc.In(l.store.Consistent()).Get(ctx)
+		if err != nil && !errors.Is(err, kv.ErrDamaged) {
+			return err
+		}
+		t := l.store.Txn()
+		next := change(e.Value)
+		l.doc.SwapIn(t, e, next)
+		done, err := t.Commit(ctx)
+		switch {
+		case errors.Is(err, consul.ErrOutcomeUnknown):
+			return fmt.Errorf("%w: %w", kv.ErrConflict, err) // swapping it again settles that
+		case err != nil:
+			return err
+		}
+		swapped = kv.Entry[Ledger]{Value: next, Index: done.Index(cluster.KeyGrantLedger), Exists: true}
+		return nil
+	})
+	return swapped, err
+}
