@@ -76,7 +76,7 @@ func TestRunbookDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	node := d.server.Node
-	for _, key := range []string{"current/control", "current/leaders", "current/rollout", "host/" + node + "/member", "nodes/" + node, "host/" + node + "/grants"} {
+	for _, key := range []string{"current/control", "current/leaders", "current/version", "host/" + node + "/member", "nodes/" + node, "host/" + node + "/grants"} {
 		d.server.Run("kv", "put", "jorc/default/"+key, "{")
 		if command := "consul kv delete jorc/default/" + key; strings.Contains(string(data), command) {
 			d.server.Run(strings.Fields(command)[1:]...)

@@ -123,14 +123,14 @@ func (f *fleet) rollOut(ctx context.Context, o *orchestrating, r *rolloutResult,
 func (f *fleet) done(ctx context.Context) error {
 	watch, stop := context.WithCancel(ctx)
 	defer stop()
-	var last rollout.Document
-	_ = f.rollouts().Watch(watch, func(u kv.Update[rollout.Document]) {
-		if last = u.Entry.Value; u.Err == nil && last.Over() {
+	var last rollout.Spec
+	_ = f.rollouts().Watch(watch, func(u kv.Update[rollout.Spec]) {
+		if last = u.Entry.Value; u.Err == nil && !last.Finished.IsZero() {
 			stop()
 		}
 	}) // ends with watch
-	if last.Phase != pace.Done {
-		return fmt.Errorf("the rollout is %s: %+v: %w", last.StateText(), last.Counts, context.Cause(ctx))
+	if last.Finished.IsZero() || last.Aborted {
+		return fmt.Errorf("the rollout of %s is not done: %w", last.Version, context.Cause(ctx))
 	}
 	return nil
 }

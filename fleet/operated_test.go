@@ -40,11 +40,11 @@ func promoteAndSupersede(t *testing.T, f *fleettest.Fleet) {
 	f.Jorc("update", "promote").OK()
 	second := holder(f, version)
 
-	before := len(f.Observer.History("current/rollout"))
+	before := len(f.Observer.History("current/version"))
 	if r := f.Jorc("update", "trigger", next, "--max-parallel", "1", "--require-converged"); r.Code != 1 || !strings.Contains(r.Stderr, "4 are not at "+version) || !strings.Contains(r.Stderr, second.Name) {
 		t.Errorf("trigger --require-converged exited %d, want 1 and those behind: %s", r.Code, r.Stderr)
 	}
-	if all := f.Observer.History("current/rollout"); len(all) != before || f.Observer.Keys()["current_version"].Value != version {
+	if all := f.Observer.History("current/version"); len(all) != before || f.Observer.Keys()["current_version"].Value != version {
 		t.Errorf("the refused trigger wrote: %+v", all[before:])
 	}
 	r := f.Jorc("update", "trigger", next, "--max-parallel", "1")

@@ -124,7 +124,7 @@ func oneRollout(k fleettest.Keys) error {
 	var doc struct {
 		Version string `json:"version"`
 	}
-	if err := json.Unmarshal([]byte(k["current/rollout"].Value), &doc); err != nil {
+	if err := json.Unmarshal([]byte(k["current/version"].Value), &doc); err != nil {
 		return fmt.Errorf("key rollout: %w", err)
 	}
 	if desired := k["current_version"].Value; desired != doc.Version {

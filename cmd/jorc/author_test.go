@@ -52,7 +52,7 @@ func TestAuthor(t *testing.T) {
 			t.Fatalf("with ACLs %v: drpcli machines workflow: %v, %s", acl, err, out)
 		}
 		for key, n := range map[string]int{
-			"runs/" + started.Run + "/spec": 2, "host/n1/hold": 1, "current/control": 1, "current/rollout": 2, "runs/r1/spec": 6,
+			"runs/" + started.Run + "/spec": 2, "host/n1/hold": 1, "current/control": 1, "current/version": 2, "runs/r1/spec": 6,
 		} {
 			if got := m.value("jorc/default/" + key); strings.Count(got, want) != n || s.RootToken != "" && strings.Contains(got, s.RootToken) {
 				t.Errorf("with ACLs %v: %s: %s does not record %d times %q", acl, key, got, n, want)

@@ -66,7 +66,7 @@ func TestAudit(t *testing.T) {
 		"jorc cluster join --node=a --role=db,web|ann|new disk|host/a/member", "jorc cluster join --node=a --role=db,web|ann|new disk|current/leaders",
 		"jorc cluster hold --node=a|ann|disk|host/a/hold",
 		"jorc cluster unhold --node=a|bob|disk is replaced|host/a/hold", "jorc cluster profile set password|bob|rotated|profile",
-		"jorc update trigger v1|bob|release|current_version current/rollout",
+		"jorc update trigger v1|bob|release|current_version current/version",
 	}
 	journalled := func(n int) func() error {
 		return func() error {

@@ -120,7 +120,7 @@ func TestWaitForRollout(t *testing.T) {
 	do(result{0, "", ""}, "wait")
 	update("resume")
 	inVain(t, f.env, busy)
-	if err := f.server.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/prod/current/rollout", Value: []byte("garbage")}); err != nil {
+	if err := f.server.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/prod/current/version", Value: []byte("garbage")}); err != nil {
 		t.Fatal(err)
 	}
 	if got := jorc(t, f.env, "cluster", "wait"); got.code != 1 || !strings.Contains(got.stderr, "cannot read the state of the rollout") {

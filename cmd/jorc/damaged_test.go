@@ -34,7 +34,7 @@ func TestRemedies(t *testing.T) {
 		"current/leaders": {"cluster leader", "cluster leader --count", "cluster leader --count 1"},
 		"nodes/n1":        {"update why n1", "status repair", "status repair"},
 		"profile":         {"update show", "import --replace", "cluster import --replace " + file},
-		"current/rollout": {"update show", "update trigger", "update trigger v1 --max-parallel 1"},
+		"current/version": {"update show", "update trigger", "update trigger v1 --max-parallel 1"},
 	} {
 		if err := s.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/default/" + key, Value: []byte(`{"x`)}); err != nil {
 			t.Fatal(err)

@@ -395,6 +395,11 @@ func TestGrantsPace(t *testing.T) {
 	}
 }
 
+// grants reports whether a transaction is about what is granted to a host.
+func grants(body []byte) bool {
+	return bytes.Contains(body, []byte("/host/")) && bytes.Contains(body, []byte("/grants\""))
+}
+
 // TestGrantsDelayed: an offering transaction that is carried out only after the
 // one that replaced it offers nothing.
 func TestGrantsDelayed(t *testing.T) {
@@ -406,7 +411,7 @@ func TestGrantsDelayed(t *testing.T) {
 	g.do(func(_ http.ResponseWriter, r *http.Request, body []byte) bool {
 		mu.Lock()
 		defer mu.Unlock()
-		if late == nil && strings.HasPrefix(r.URL.Path, "/v1/txn") && bytes.Contains(body, []byte("/grant\"")) && writing(body) {
+		if late == nil && strings.HasPrefix(r.URL.Path, "/v1/txn") && grants(body) && writing(body) {
 			late = body
 			panic(http.ErrAbortHandler) // the connection ends without an answer
 		}
@@ -544,9 +549,9 @@ func TestGrantsTakeOver(t *testing.T) {
 	})
 	// before the first phase; before the first offer
 	dies(func(r *http.Request, body []byte) bool {
-		return isTxn(r, body, "/current/rollout") && isTxn(r, body, "/events")
+		return isTxn(r, body, "/changes/version/state") && isTxn(r, body, "/orchestrate/decided/")
 	})
-	dies(func(r *http.Request, body []byte) bool { return isTxn(r, body, "/grant\"") })
+	dies(func(r *http.Request, body []byte) bool { return isTxn(r, body, "") && grants(body) })
 	// while a host is at work
 	g := dies(func(*http.Request, []byte) bool { return false })
 	canary := f.atWork("v2", 1)
@@ -559,7 +564,7 @@ func TestGrantsTakeOver(t *testing.T) {
 		return nil
 	})
 	// after the canary; while two are at work
-	dies(func(r *http.Request, body []byte) bool { return isTxn(r, body, "/grant\"") })
+	dies(func(r *http.Request, body []byte) bool { return isTxn(r, body, "") && grants(body) })
 	g = dies(func(*http.Request, []byte) bool { return false })
 	f.atWork("v2", 2)
 	g.do(dead)

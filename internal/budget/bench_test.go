@@ -49,7 +49,7 @@ func fleet(b *testing.B, now time.Time, all bool) (cluster.State, rollout.Stored
 		b.Fatal(err)
 	}
 	stored := rollout.Stored{Desired: "v2", Exists: true, Control: s.Control, Session: "s", Document: rollout.Document{
-		Version: "v2", Previous: "v1", Policy: pace.Policy{MaxParallel: limit}, Started: now.Add(-time.Hour),
+		Spec:     rollout.Spec{Version: "v2", Previous: "v1", Policy: pace.Policy{MaxParallel: limit}, Started: now.Add(-time.Hour)},
 		Progress: pace.Progress{Since: now.Add(-time.Hour), Phase: pace.Batch, Batch: 1},
 	}}
 	return s, stored, stage.Documents{Stage: "edge", Turns: stage.Turns{Active: true, Seq: 2500}}, []runs.Active{run}

@@ -230,7 +230,7 @@ func (w *world) trigger(version string, restores bool) {
 	if w.doc.Phase == pace.Done && w.doc.Counts.Failed == 0 {
 		previous = w.doc.Version
 	}
-	d := rollout.Document{Version: version, Previous: previous, Policy: p.Complete(), Started: pace.Second(w.now), Progress: pace.Progress{Since: pace.Second(w.now), Phase: pace.Waiting}}
+	d := rollout.Document{Spec: rollout.Spec{Version: version, Previous: previous, Policy: p.Complete(), Started: pace.Second(w.now)}, Progress: pace.Progress{Since: pace.Second(w.now), Phase: pace.Waiting}}
 	if restores {
 		d.Previous, d.RollbackOf = version, &rollout.Rollback{Version: w.doc.Version, Reason: "an operator"}
 	}

@@ -155,7 +155,7 @@ func newWorld(t testing.TB, seed uint64, fault string) *world {
 		}
 		w.hosts = append(w.hosts, h)
 	}
-	w.doc, w.docAt, w.desired = rollout.Document{Version: "v0", Previous: "v0", Policy: pace.Policy{MaxParallel: pace.Amount{N: 1}}.Complete(), Progress: pace.Progress{Phase: pace.Done}}, w.write(), "v0"
+	w.doc, w.docAt, w.desired = rollout.Document{Spec: rollout.Spec{Version: "v0", Previous: "v0", Policy: pace.Policy{MaxParallel: pace.Amount{N: 1}}.Complete()}, Progress: pace.Progress{Phase: pace.Done}}, w.write(), "v0"
 	w.setBudget()
 	w.takeOver()
 	return w
@@ -396,7 +396,7 @@ func (w *world) look() *look {
 	l := &look{ledger: w.ledger, stages: map[string]documents{}, self: map[string]bool{}, mine: map[string]bool{}, busy: map[string]bool{}}
 	l.state = cluster.State{
 		Hosts: map[string]*cluster.Host{}, Desired: w.desired, Control: cluster.Control{Budget: w.budget}, Indexes: map[string]uint64{cluster.KeyDesired: 1},
-		Rollout: w.entry("orchestrate/rollout", w.doc, w.docAt), Stages: map[string]cluster.StageDocuments{},
+		Rollout: w.entry(cluster.KeyVersion, w.doc.Spec, w.docAt), RolloutState: w.entry(cluster.KeyVersionState, w.doc.Book(), w.docAt), Stages: map[string]cluster.StageDocuments{},
 	}
 	old := map[string]bool{}
 	for _, h := range w.hosts {

@@ -115,7 +115,7 @@ func (g *guarded) tries(t *testing.T) map[string]try {
 		{"report another", put("nodes/other")},
 		{"report a state", put("status/config/success/" + g.server.Node)},
 		{"set the version", put("current_version")},
-		{"write the rollout", put("current/rollout")},
+		{"write the rollout", put("current/version")},
 		{"write events", put("events/1")},
 		{"answer its queue", put("host/" + g.server.Node + "/queue")},
 		{"answer another's queue", put("host/other/queue")},

@@ -14,7 +14,7 @@ import (
 
 // Layout is the number of the layout of a cluster's keys. It grows when keys
 // move. The key KeyLayout holds it; a cluster of another layout is refused.
-const Layout = 2
+const Layout = 3
 
 // Keys of a cluster, below its prefix. Consul's prefixes are byte prefixes: one
 // query on PrefixCurrent covers current_version and current/….
@@ -24,7 +24,7 @@ const (
 	KeyDesired    = "current_version"
 	KeyLayout     = "current/layout"
 	KeyControl    = "current/control"
-	KeyRollout    = "current/rollout"
+	KeyVersion    = "current/version"
 	KeyLeaders    = "current/leaders"
 	PrefixHosts   = "host/"
 	PrefixReports = "nodes/"
@@ -51,6 +51,9 @@ const (
 	// KeyProfileHistory is the history of the profile, see profile.History.
 	KeyProfileHistory = PrefixAudit + "profile"
 	PrefixStages      = "stages/"
+	// PrefixChanges has what the orchestrator keeps of changes.
+	PrefixChanges   = "changes/"
+	KeyVersionState = PrefixChanges + VersionChange + "/state"
 )
 
 // Ends of the keys below host/<node>, one document each.
@@ -234,7 +237,8 @@ var Keys = []Key{
 	{KeyDesired, "the desired version", "text", []Kind{KindOrchestrator}, "every agent", ""},
 	{KeyLayout, "the number of the layout of these keys", "text", nil, "every agent; commands", ""},
 	{KeyControl, "pause, observe-only, holds of the cluster and of roles, the budget, freezes", "JSON", []Kind{KindOrchestrator}, "every agent; the orchestrator; commands", ""},
-	{KeyRollout, "the rollout: version and policy", "JSON", []Kind{KindOrchestrator}, "every agent; the orchestrator; commands", ""},
+	{KeyVersion, "what the rollout of the desired version is asked for: its policy, whether it is paused or over", "JSON", []Kind{KindOrchestrator}, "every agent; the orchestrator; commands", ""},
+	{KeyVersionState, "how far that rollout is", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},
 	{KeyLeaders, "who leads and who manages", "JSON", []Kind{KindElector}, "every agent; electors; the orchestrator; commands", ""},
 	{PrefixHosts + "<node>" + EndMember, "the member: roles, zone, its own params and meta, names of its workflows, whether it may orchestrate", "JSON", []Kind{KindAgent}, "that agent; electors; the orchestrator; commands", PurposeMember},
 	{PrefixHosts + "<node>" + EndHold, "the hold of that node, or its exception from a wider one", "JSON", nil, "that agent; the orchestrator; commands", ""},

@@ -256,7 +256,7 @@ func (c *Cluster) get(need Need, node string) *kv.Txn {
 	for _, part := range []struct {
 		need Need
 		keys []string
-	}{{NeedProfile, []string{KeyProfile, KeyLayout}}, {NeedControl, []string{KeyControl}}, {NeedVersion, []string{KeyDesired, KeyRollout}}, {needChanges, []string{KeyChanges}}} {
+	}{{NeedProfile, []string{KeyProfile, KeyLayout}}, {NeedControl, []string{KeyControl}}, {NeedVersion, []string{KeyDesired, KeyVersion, KeyVersionState}}, {needChanges, []string{KeyChanges}}} {
 		if need&part.need != 0 {
 			for _, key := range part.keys {
 				t.Get(key)
@@ -483,9 +483,14 @@ func (c *Cluster) decode(s *State, r *kv.Result, need Need, before *State) error
 	if s.Desired = strings.TrimSpace(s.Desired); s.Desired != "" && CheckVersion(s.Desired) != nil {
 		s.Desired, s.Damaged[KeyDesired] = "", fmt.Errorf("key %q: %w: not a version", c.store.Path(KeyDesired), kv.ErrDamaged)
 	}
-	e, err := kv.NewText(c.store, KeyRollout).From(r)
-	s.Rollout, s.Indexes[KeyRollout] = e, e.Index
-	return err
+	for key, to := range map[string]*kv.Entry[string]{KeyVersion: &s.Rollout, KeyVersionState: &s.RolloutState} {
+		e, err := kv.NewText(c.store, key).From(r)
+		if err != nil {
+			return err
+		}
+		*to, s.Indexes[key] = e, e.Index
+	}
+	return nil
 }
 
 // document reads one document into value; was is its value in before, where it

@@ -231,8 +231,8 @@ func (c *Cluster) mayRead(ctx context.Context, prefixes ...string) error {
 
 // viewed are the keys, or the beginnings of keys, that a view of a cluster is made from.
 var viewed = []string{
-	KeyDesired, KeyLayout, KeyControl, KeyRollout, KeyLeaders, PrefixHosts, PrefixReports, KeyProfile, PrefixRuns, PrefixSlots,
-	PrefixView, PrefixEvents, PrefixHistory, PrefixStages, PrefixAudit, "orchestrate/",
+	KeyDesired, KeyLayout, KeyControl, KeyVersion, KeyLeaders, PrefixHosts, PrefixReports, KeyProfile, PrefixRuns, PrefixSlots,
+	PrefixView, PrefixEvents, PrefixHistory, PrefixStages, PrefixChanges, PrefixAudit, "orchestrate/",
 }
 
 // MayView returns consul.ErrDenied unless the token may read all keys of the cluster, all

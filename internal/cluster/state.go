@@ -23,9 +23,10 @@ type State struct {
 	Exists  bool // the profile
 	Profile profile.Document
 	Leaders Leaders
-	Control Control          // with the holds of nodes, as it was in force when this was read
-	Desired string           // desired version; empty: none
-	Rollout kv.Entry[string] // the document of package rollout, not decoded
+	Control Control // with the holds of nodes, as it was in force when this was read
+	Desired string  // desired version; empty: none
+	// Rollout is what the rollout is asked for, and RolloutState how far it is: of package rollout, not decoded.
+	Rollout, RolloutState kv.Entry[string]
 	// Hosts are the members and all nodes that report something, by name.
 	Hosts map[string]*Host
 	// Damaged are the documents that cannot be read, by key below the cluster's

@@ -257,7 +257,7 @@ func (w *Watcher) Index(prefix string) (index uint64, known bool) {
 }
 
 // statePrefixes are the keys of the State.
-var statePrefixes = []string{PrefixCurrent, PrefixHosts, PrefixReports, KeyProfile}
+var statePrefixes = []string{PrefixCurrent, PrefixHosts, PrefixReports, PrefixChanges, KeyProfile}
 
 // prefixes are the keys that Run compares.
 func (w *Watcher) prefixes() []string {

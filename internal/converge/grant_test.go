@@ -16,7 +16,7 @@ func TestReportWithGrant(t *testing.T) {
 	now := time.Now()
 	record := grantRecord{ID: "1.1.a", Version: "v2", Since: now, Begun: true}
 	accepted := rollout.Permit{
-		Stored: rollout.Stored{Desired: "v2", Exists: true, Document: rollout.Document{Version: "v2", Progress: pace.Progress{Phase: pace.Batch}}},
+		Stored: rollout.Stored{Desired: "v2", Exists: true, Document: rollout.Document{Spec: rollout.Spec{Version: "v2"}, Progress: pace.Progress{Phase: pace.Batch}}},
 		Report: cluster.Report{}.WithAnswer(record.answer(cluster.Answer{})),
 	}
 	slow := accepted
@@ -25,16 +25,20 @@ func TestReportWithGrant(t *testing.T) {
 		change func(*grantFacts)
 		want   grantAction
 	}{
-		"in maintenance":          {func(*grantFacts) {}, grantLift},
-		"back in service":         {func(f *grantFacts) { f.lifted = true }, grantFinish},
-		"a check fails":           {func(f *grantFacts) { f.healthy = false }, grantSeparate},
-		"min-healthy":             {func(f *grantFacts) { f.permit = slow }, grantSeparate},
-		"another version":         {func(f *grantFacts) { f.report = "v1" }, grantSeparate},
-		"wants to begin again":    {func(f *grantFacts) { f.enter = "v3" }, grantSeparate},
-		"stranded":                {func(f *grantFacts) { f.record.Stranded = true }, grantSeparate},
-		"without a grant":         {func(f *grantFacts) { f.record, f.permit = grantRecord{}, rollout.Permit{} }, grantSeparate},
-		"the report has another":  {func(f *grantFacts) { f.permit.Report = answering(f.permit.Report, func(a *cluster.Answer) { a.ID = "1.2.a" }) }, grantReassert},
-		"the grant ended already": {func(f *grantFacts) { f.permit.Report = answering(f.permit.Report, func(a *cluster.Answer) { a.State = cluster.GrantDone }) }, grantClose},
+		"in maintenance":       {func(*grantFacts) {}, grantLift},
+		"back in service":      {func(f *grantFacts) { f.lifted = true }, grantFinish},
+		"a check fails":        {func(f *grantFacts) { f.healthy = false }, grantSeparate},
+		"min-healthy":          {func(f *grantFacts) { f.permit = slow }, grantSeparate},
+		"another version":      {func(f *grantFacts) { f.report = "v1" }, grantSeparate},
+		"wants to begin again": {func(f *grantFacts) { f.enter = "v3" }, grantSeparate},
+		"stranded":             {func(f *grantFacts) { f.record.Stranded = true }, grantSeparate},
+		"without a grant":      {func(f *grantFacts) { f.record, f.permit = grantRecord{}, rollout.Permit{} }, grantSeparate},
+		"the report has another": {func(f *grantFacts) {
+			f.permit.Report = answering(f.permit.Report, func(a *cluster.Answer) { a.ID = "1.2.a" })
+		}, grantReassert},
+		"the grant ended already": {func(f *grantFacts) {
+			f.permit.Report = answering(f.permit.Report, func(a *cluster.Answer) { a.State = cluster.GrantDone })
+		}, grantClose},
 	} {
 		f := grantFacts{record: record, permit: accepted, report: "v2", healthy: true}
 		tt.change(&f)

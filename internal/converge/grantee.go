@@ -212,7 +212,7 @@ func (g *Grantee) watchGrants(ctx context.Context, events AdmissionEvents) error
 // watchRollout follows the rollout's document. What is stored beside it has to be
 // read only when it is about another version.
 func (g *Grantee) watchRollout(ctx context.Context) error {
-	return g.o.Rollouts.Watch(ctx, func(u kv.Update[rollout.Document]) {
+	return g.o.Rollouts.Watch(ctx, func(u kv.Update[rollout.Spec]) {
 		if u.Err != nil && !errors.Is(u.Err, kv.ErrDamaged) {
 			return
 		}
@@ -220,8 +220,8 @@ func (g *Grantee) watchRollout(ctx context.Context) error {
 			if u.Err != nil {
 				return true
 			}
-			last := g.noticed.Document.Value
-			g.noticed.Document, g.verify = u.Entry, g.verify || u.Reset
+			last := g.noticed.Spec.Value
+			g.noticed.Spec, g.verify = u.Entry, g.verify || u.Reset
 			return u.Reset || !u.Entry.Exists || !u.Entry.Value.Paced() || u.Entry.Value.Version != last.Version
 		})
 	})
@@ -358,7 +358,7 @@ func (g *Grantee) facts() (f grantFacts, enter, report, leave *request, read boo
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	f = grantFacts{
-		record: g.record, permit: g.permit.WithRollout(g.noticed.Document), blocked: g.blocked, lifted: g.lifted,
+		record: g.record, permit: g.permit.WithSpec(g.noticed.Spec), blocked: g.blocked, lifted: g.lifted,
 		healthy: g.checked && len(g.failing) == 0, since: g.since,
 	}
 	if g.enter != nil {
@@ -377,8 +377,8 @@ func (g *Grantee) facts() (f grantFacts, enter, report, leave *request, read boo
 // waitsForOffer reports whether the watches say that the host can only wait for
 // an offer, so that nothing has to be read to know that.
 func (g *Grantee) waitsForOffer(f grantFacts) bool {
-	d, grant := g.noticed.Document.Value, g.noticed.Grants.Value.Of(cluster.VersionChange)
-	paced := g.noticed.Document.Exists && d.Version == f.enter && d.Paced() && d.Stopped == nil && d.Phase != pace.Aborted
+	d, grant := g.noticed.Spec.Value, g.noticed.Grants.Value.Of(cluster.VersionChange)
+	paced := g.noticed.Spec.Exists && d.Version == f.enter && d.Paced() && d.Stopped == nil && !d.Aborted
 	offered := grant.State == pace.Offered && grant.Tag == f.enter
 	declined := grant.ID != "" && grant.ID == g.permit.Report.Answered(cluster.VersionChange).Declined
 	return paced && g.known && !offered && !declined && !g.verify && g.read && f.enter != "" && f.leave == "" && f.report == "" && f.record.ID == "" && f.record.Intent == nil

@@ -82,7 +82,7 @@ orchestrator {}
 		`key_prefix "jorc/prod/runs/.waits/host/" { policy = "write" } optional`,
 		`key "jorc/prod/current_version" { policy = "write" } optional`,
 		`key "jorc/prod/current/control" { policy = "write" } optional`,
-		`key "jorc/prod/current/rollout" { policy = "write" } optional`,
+		`key "jorc/prod/current/version" { policy = "write" } optional`,
 		`key_prefix "jorc/prod/host/" { policy = "write" } optional`,
 		`key_prefix "jorc/prod/running_version/" { policy = "write" } optional`,
 		`key_prefix "jorc/prod/status/" { policy = "write" } optional`,

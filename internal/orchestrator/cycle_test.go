@@ -185,9 +185,9 @@ func TestDamaged(t *testing.T) {
 	if idle := orch.Status().Last.Idle; idle != "current/control cannot be read: nothing is decided on what may be wrong" {
 		t.Errorf("idle: %q", idle)
 	}
-	s.put("current/rollout", "garbage")
+	s.put("current/version", "garbage")
 	s.wantEvents(n, "document_damaged")
-	s.put("current/rollout", `{"format":99}`)
+	s.put("current/version", `{"format":99}`)
 	s.wantEvents(n+1, "document_damaged")
 	if asked == 0 || len(s.view().Cluster.Leaders) != 1 {
 		t.Errorf("deciders were asked %d times; the view's cluster is %+v", asked, s.view().Cluster)

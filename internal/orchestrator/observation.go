@@ -215,7 +215,7 @@ func (o *observation) held() (n int) {
 // damagedKinds names the documents whose damage is counted.
 var damagedKinds = map[string]string{
 	cluster.KeyProfile: "profile", cluster.KeyControl: "control", cluster.KeyLeaders: "leaders",
-	cluster.KeyRollout: "rollout", cluster.KeyDesired: "desired_version", cluster.KeyChanges: "changes",
+	cluster.KeyVersion: "rollout", cluster.KeyVersionState: "rollout_state", cluster.KeyDesired: "desired_version", cluster.KeyChanges: "changes",
 }
 
 // damaged counts the documents that cannot be read, by kind.

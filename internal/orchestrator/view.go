@@ -273,9 +273,11 @@ func (t *term) fetch(ctx context.Context) (cluster.State, error) {
 	if err != nil {
 		return s, err
 	}
-	if err := t.rollouts.Check(s.Rollout); err != nil {
-		s.Damaged = maps.Clone(s.Damaged)
-		s.Damaged[cluster.KeyRollout] = err
+	for key, err := range map[string]error{cluster.KeyVersion: t.rollouts.CheckSpec(s.Rollout), cluster.KeyVersionState: t.rollouts.CheckState(s.RolloutState)} {
+		if err != nil {
+			s.Damaged = maps.Clone(s.Damaged)
+			s.Damaged[key] = err
+		}
 	}
 	return s, nil
 }
@@ -351,7 +353,7 @@ func clusterView(s *cluster.State, before ClusterView, now time.Time) ClusterVie
 			c.Leaders, c.Managers, c.LeaderCount = before.Leaders, before.Managers, before.LeaderCount
 		case cluster.KeyControl:
 			c.Paused, c.ObserveOnly, c.Holds, c.Freezes = before.Paused, before.ObserveOnly, before.Holds, before.Freezes
-		case cluster.KeyRollout, cluster.KeyChanges:
+		case cluster.KeyVersion, cluster.KeyVersionState, cluster.KeyChanges:
 		default:
 			continue // one host's
 		}

@@ -54,7 +54,7 @@ type Arrival struct {
 func ArrivalAt(version string, stored Stored, s State, now time.Time) Arrival {
 	d := stored.Document
 	if !stored.Current() || d.Version != version {
-		d = Document{Version: version, Progress: pace.Progress{Phase: pace.Batch, Batch: 1}}
+		d = Document{Spec: Spec{Version: version}, Progress: pace.Progress{Phase: pace.Batch, Batch: 1}}
 	}
 	return newPlanner(d, s, now).arrival()
 }

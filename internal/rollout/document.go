@@ -12,8 +12,10 @@ import (
 // Paused is what Document.State says while the rollout is paused.
 const Paused = "paused"
 
-// Document is the rollout of one version.
-type Document struct {
+// Spec is what a rollout is asked for, at cluster.KeyVersion. Operators write it, and the orchestrator where
+// it adopts, pauses, ends or takes back a rollout. Hosts check it, and each change of it voids open
+// offers; what changes more often is in Book.
+type Spec struct {
 	Version string `json:"version"`
 	// Previous is the last version that all members ran without a failure;
 	// empty: not known.
@@ -23,12 +25,15 @@ type Document struct {
 	Reason   string      `json:"reason,omitempty"`
 	Started  time.Time   `json:"started"`
 	Finished time.Time   `json:"finished,omitzero"` // done or aborted
-
-	// Progress is what Plan makes of it.
-	pace.Progress
+	Aborted  bool        `json:"aborted,omitempty"`
 
 	// Stopped says that the rollout is paused. Phase is then where it continues.
 	Stopped *Stop `json:"stopped,omitempty"`
+	// Resumed is when the last pause ended; what had failed until then is accepted.
+	Resumed time.Time `json:"resumed,omitzero"`
+	// Consented: it needs no consent to continue after the canary. Consent is the last one.
+	Consented bool           `json:"consented,omitempty"`
+	Consent   *pace.Approval `json:"consent,omitempty"`
 	// RollbackOf: this rollout takes another one back.
 	RollbackOf *Rollback `json:"rollback_of,omitempty"`
 	// Supersedes is the unfinished rollout that this one took the place of.
@@ -37,6 +42,69 @@ type Document struct {
 	pace.Exceptions
 	// Repolicied is the last change of the policy; nil: there was none.
 	Repolicied *Repolicied `json:"repolicied,omitempty"`
+}
+
+// Book is how far a rollout is, at cluster.KeyVersionState. Only the orchestrator writes it, and no host
+// reads it. One that is lost is begun again: the steps are walked from the first, past what is done.
+type Book struct {
+	Rollout string `json:"rollout"` // its ID; that of another one says nothing
+	// Policy and Resumed are those of the Spec by which it was made.
+	Policy  pace.Policy `json:"policy"`
+	Resumed time.Time   `json:"resumed,omitzero"`
+	pace.Progress
+}
+
+// Document is the rollout of one version: what it is asked for, and how far it is.
+type Document struct {
+	Spec
+	pace.Progress
+}
+
+// join puts a rollout together. What operators asked for since the book was written is done to it,
+// so that each reader sees the same at once, and the orchestrator writes it down.
+func join(s Spec, b Book) Document {
+	d := Document{Spec: s, Progress: b.Progress}
+	was := b.Policy
+	if b.Rollout != d.historyID() {
+		d.Progress = s.beginning()
+		was, b.Resumed = s.Policy, time.Time{}
+	}
+	policied := s.Started // its present policy is of then
+	if s.Repolicied != nil {
+		policied = s.Repolicied.At
+	}
+	resumed := s.Resumed.After(b.Resumed)
+	if resumed && s.Resumed.Before(policied) {
+		d = d.forgiving()
+	}
+	if !was.Equal(s.Policy) {
+		d = d.walkedAgain(was, policied)
+	}
+	if resumed && !s.Resumed.Before(policied) {
+		d = d.forgiving()
+	}
+	d.Promoted, d.Approval = s.Consented, s.Consent
+	if s.Aborted {
+		d.Phase, d.Batch, d.Since, d.Group, d.Gate = pace.Aborted, 0, s.Finished, nil, nil
+	}
+	return d
+}
+
+// Book is what is stored of how far the rollout is.
+func (d Document) Book() Book {
+	b := Book{Rollout: d.historyID(), Policy: d.Policy, Resumed: d.Resumed, Progress: d.Progress}
+	b.Promoted, b.Approval = false, nil
+	return b
+}
+
+// beginning is how far a rollout is that has just begun. With a policy no host begins before
+// the first plan.
+func (s Spec) beginning() pace.Progress {
+	p := pace.Progress{Since: s.Started, Phase: pace.Waiting}
+	if s.Policy.Plain() {
+		p.Phase, p.Batch = pace.Batch, 1
+	}
+	return p
 }
 
 // Repolicied is a change of a rollout's policy by a trigger of the same version.
@@ -65,7 +133,7 @@ type Supersedes struct {
 func (s Supersedes) String() string { return s.Version + triggeredText(s.By, s.Started) }
 
 // TriggeredText says who triggered the rollout, and when, as an addition to its version.
-func (d Document) TriggeredText() string { return triggeredText(d.By, d.Started) }
+func (s Spec) TriggeredText() string { return triggeredText(s.By, s.Started) }
 
 // triggeredText is Document.TriggeredText.
 func triggeredText(by string, at time.Time) string {
@@ -105,16 +173,16 @@ type Rollback struct {
 }
 
 // Paced reports whether hosts need a grant to begin.
-func (d Document) Paced() bool { return !d.Policy.Plain() }
+func (s Spec) Paced() bool { return !s.Policy.Plain() }
 
 // ignoresFreezes reports whether hosts begin although they are frozen: what restores does.
-func (d Document) ignoresFreezes() bool {
-	return d.RollbackOf != nil && !d.RollbackOf.WithGates || d.DuringFreeze != ""
+func (s Spec) ignoresFreezes() bool {
+	return s.RollbackOf != nil && !s.RollbackOf.WithGates || s.DuringFreeze != ""
 }
 
 // frozen returns the freeze that keeps a member with roles from beginning.
-func (d Document) frozen(c cluster.Control, roles []string, now time.Time) (pace.Frozen, bool) {
-	if d.ignoresFreezes() {
+func (s Spec) frozen(c cluster.Control, roles []string, now time.Time) (pace.Frozen, bool) {
+	if s.ignoresFreezes() {
 		return pace.Frozen{}, false
 	}
 	return c.Frozen(roles, now)
@@ -138,37 +206,42 @@ func (d Document) StateText() string {
 }
 
 // equal reports whether both have the same stored form.
-func (d Document) equal(o Document) bool {
-	a, errA := json.Marshal(d)
-	b, errB := json.Marshal(o)
-	return errA == nil && errB == nil && bytes.Equal(a, b)
+func (d Document) equal(o Document) bool { return same(d, o) }
+
+func (s Spec) equal(o Spec) bool { return same(s, o) }
+
+func (b Book) equal(o Book) bool { return same(b, o) }
+
+// same reports whether both have the same stored form.
+func same(a, b any) bool {
+	x, errA := json.Marshal(a)
+	y, errB := json.Marshal(b)
+	return errA == nil && errB == nil && bytes.Equal(x, y)
 }
 
-// begin is the document of a new rollout. With a policy no host begins before
-// the first plan.
+// begin is the document of a new rollout.
 func begin(version string, p pace.Policy, by, previous string, now time.Time) Document {
-	d := Document{
-		Version: version, Previous: previous, Policy: p.Complete(), By: by, Started: pace.Second(now),
-		Progress: pace.Progress{Since: pace.Second(now), Phase: pace.Waiting},
-	}
-	if d.Policy.Plain() {
-		d.Phase, d.Batch = pace.Batch, 1
-	}
-	return d
+	s := Spec{Version: version, Previous: previous, Policy: p.Complete(), By: by, Started: pace.Second(now)}
+	return Document{Spec: s, Progress: s.beginning()}
 }
 
 // repolicied is the document with another policy, half way. Where the steps
 // change they are walked again from the first, past what is done.
 func (d Document) repolicied(p pace.Policy, now time.Time) Document {
-	p = p.Complete()
-	if p.Equal(d.Policy) {
+	p, was := p.Complete(), d.Policy
+	if p.Equal(was) {
 		return d
 	}
-	same := p.SameWalk(d.Policy)
-	if !p.SameGates(d.Policy) || !same {
+	d.Policy = p
+	return d.walkedAgain(was, now)
+}
+
+// walkedAgain is the document with a policy that took the place of another one at some time.
+func (d Document) walkedAgain(was pace.Policy, now time.Time) Document {
+	same := d.Policy.SameWalk(was)
+	if !d.Policy.SameGates(was) || !same {
 		d.Gate, d.Gated = nil, pace.Second(now)
 	}
-	d.Policy = p
 	switch {
 	case same || d.Over():
 	case d.Phase == pace.RollingBack:
@@ -230,8 +303,15 @@ func (d Document) paused(s Stop, now time.Time) Document {
 // accepted, and the time without progress starts again.
 func (d Document) resumed(now time.Time) Document {
 	if d.Stopped != nil && !d.Over() {
-		d.Stopped, d.Forgive, d.Since, d.Gate = nil, true, pace.Second(now), d.gateAgain(now)
+		d.Stopped, d.Resumed = nil, pace.Exact(now)
+		return d.forgiving()
 	}
+	return d
+}
+
+// forgiving is the document after a resume.
+func (d Document) forgiving() Document {
+	d.Forgive, d.Since, d.Gate = true, pace.Second(d.Resumed), d.gateAgain(d.Resumed)
 	return d
 }
 
@@ -241,8 +321,9 @@ func (d Document) promoted(by string, now time.Time) Document {
 	canary := (d.Phase == pace.Waiting || d.Phase == pace.Canary) && d.Policy.Canary > 0 && !d.Promoted
 	step := d.Policy.ApproveEach && d.Steps > 0 && !d.Approved()
 	if !d.Over() && (canary || step) {
-		d.Promoted = d.Promoted || canary
-		d.Approval = &pace.Approval{Step: d.Steps, By: by, At: pace.Second(now)}
+		d.Consented = d.Consented || canary
+		d.Consent = &pace.Approval{Step: d.Steps, By: by, At: pace.Second(now)}
+		d.Promoted, d.Approval = d.Consented, d.Consent
 	}
 	return d
 }
@@ -252,7 +333,7 @@ func (d Document) aborted(s Stop, now time.Time) Document {
 	if !d.Over() {
 		s.Since = pace.Second(now)
 		d.Phase, d.Batch, d.Since, d.Finished = pace.Aborted, 0, s.Since, s.Since
-		d.Group, d.Stopped, d.Gate = nil, &s, nil
+		d.Group, d.Stopped, d.Gate, d.Aborted = nil, &s, nil, true
 	}
 	return d
 }

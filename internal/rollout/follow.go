@@ -119,7 +119,7 @@ func (r *Rollouts) watch(ctx context.Context, watcher *cluster.Watcher, changed 
 	var document sync.WaitGroup
 	defer document.Wait()
 	document.Go(func() {
-		_ = r.doc.Watch(ctx, func(u kv.Update[Document]) { // ends with ctx
+		_ = r.spec.Watch(ctx, func(u kv.Update[Spec]) { // ends with ctx
 			if errors.Is(u.Err, consul.ErrDenied) || consul.IsPermanent(u.Err) {
 				cancel(u.Err)
 			}

@@ -31,7 +31,7 @@ type Permit struct {
 func (r *Rollouts) Permit(ctx context.Context, node string) (Permit, error) {
 	store := r.store.Consistent()
 	control, grants, report := kv.NewDoc[cluster.Control](store, cluster.KeyControl, 1), change.GrantsAt(store, node), r.cluster.Reports().At(node)
-	read, err := store.Txn().Get(keyDesired).Get(keyRollout).Get(cluster.KeyControl).Get(grants.Key()).Get(report.Key()).Commit(ctx)
+	read, err := store.Txn().Get(keyDesired).Get(keyVersion).Get(cluster.KeyControl).Get(grants.Key()).Get(report.Key()).Commit(ctx)
 	if err != nil {
 		return Permit{}, err
 	}
@@ -57,16 +57,16 @@ func (r *Rollouts) Permit(ctx context.Context, node string) (Permit, error) {
 
 // Noticed is what a node's watches delivered of its Permit, each part at another moment.
 type Noticed struct {
-	Desired  kv.Entry[string]
-	Document kv.Entry[Document]
-	Control  kv.Entry[cluster.Control]
-	Grants   kv.Entry[change.Grants]
+	Desired kv.Entry[string]
+	Spec    kv.Entry[Spec]
+	Control kv.Entry[cluster.Control]
+	Grants  kv.Entry[change.Grants]
 }
 
 // Noticed returns the permit of n and of the report as the node wrote it last. It serves
 // to accept a grant only: that is fenced, so nothing follows from a part that is out of date.
 func (r *Rollouts) Noticed(node string, n Noticed, last cluster.Report) (Permit, error) {
-	s, err := r.assemble(n.Desired, n.Document, nil)
+	s, err := r.assemble(n.Desired, n.Spec, nil)
 	if err != nil {
 		return Permit{}, err
 	}
@@ -110,11 +110,11 @@ func (r *Rollouts) WatchGrants(ctx context.Context, node string, handle func(kv.
 	return change.GrantsAt(r.store, node).Watch(ctx, handle)
 }
 
-// WithRollout returns the permit with a newer document of the rollout, as a watch
+// WithSpec returns the permit with a newer Spec of the rollout, as a watch
 // delivers it. The desired version stays as it was read.
-func (p Permit) WithRollout(e kv.Entry[Document]) Permit {
-	if e.Exists && p.Exists && e.Index > p.doc.Index {
-		p.doc, p.Document = e, e.Value
+func (p Permit) WithSpec(e kv.Entry[Spec]) Permit {
+	if e.Exists && p.Exists && e.Index > p.spec.Index {
+		p.spec, p.Document = e, join(e.Value, Book{})
 	}
 	return p
 }
@@ -123,7 +123,7 @@ func (p Permit) WithRollout(e kv.Entry[Document]) Permit {
 // orchestrator that offered it, and that nothing of p has changed.
 func (p Permit) Fence(t *kv.Txn) {
 	change.Accept(t, p.node, p.Grant, p.grants, p.control.Index)
-	t.CheckIndex(keyDesired, p.desired.Index).CheckIndex(keyRollout, p.doc.Index)
+	t.CheckIndex(keyDesired, p.desired.Index).CheckIndex(keyVersion, p.spec.Index)
 }
 
 // Free says whether the node may begin with version without a grant. When it may
@@ -142,9 +142,9 @@ func (p Permit) Free(version string, now time.Time) (ok bool, reason string) {
 		return false, frozen.String()
 	case !p.Current(): // hosts without a cluster, or current_version was written past the rollout
 		return true, ""
-	case d.Phase == pace.Aborted:
+	case d.Aborted:
 		return false, "the rollout was aborted"
-	case d.Stopped != nil && !d.Over():
+	case d.Stopped != nil && d.Finished.IsZero():
 		return false, d.Stopped.text()
 	case d.Paced(), p.budgeted(): // without a policy the orchestrator writes one
 		return false, ""
@@ -179,7 +179,12 @@ func (r *Rollouts) Replace(s Stored, next Document) func(*kv.Txn) {
 	if s.Exists && next.equal(s.Document) {
 		return nil
 	}
-	return func(t *kv.Txn) { r.write(t, s, next) }
+	return func(t *kv.Txn) {
+		r.write(t, s, next)
+		if book := next.Book(); !s.book.Exists || !book.equal(s.book.Value) {
+			r.book.SwapIn(t, s.book, book)
+		}
+	}
 }
 
 // Grants returns what is to be written for a plan that was made of s and state: its offers and withdrawals.
@@ -197,7 +202,7 @@ func (s Stored) Grants(state State, p Planned, now time.Time) []change.Next {
 	for _, o := range p.Offers {
 		m := members[o.Node]
 		all = append(all, change.Next{Node: o.Node, Old: m.Grants, Grants: []change.Grant{{
-			Change: cluster.VersionChange, Tag: p.Document.Version, State: pace.Offered, Since: now, Spec: s.doc.Index,
+			Change: cluster.VersionChange, Tag: p.Document.Version, State: pace.Offered, Since: now, Spec: s.spec.Index,
 			Until: o.Until, Tries: o.Tries, Retry: m.Grant.Retry, FromStart: m.Grant.FromStart,
 		}}})
 	}
@@ -206,7 +211,7 @@ func (s Stored) Grants(state State, p Planned, now time.Time) []change.Next {
 
 // Fence adds to t what an offer depends on: all that s says of the whole cluster.
 func (s Stored) Fence(t *kv.Txn) {
-	t.CheckIndex(keyDesired, s.desired.Index).CheckIndex(keyRollout, s.doc.Index)
+	t.CheckIndex(keyDesired, s.desired.Index).CheckIndex(keyVersion, s.spec.Index)
 	for key, index := range s.others {
 		t.CheckIndex(key, index)
 	}

@@ -94,12 +94,12 @@ const historyTime = "20060102T150405Z"
 
 // historyID identifies the rollout of a document: its time of beginning sorts. A
 // rollback may begin in the same second as the rollout of its version.
-func (d Document) historyID() string {
+func (s Spec) historyID() string {
 	separator := "-"
-	if d.RollbackOf != nil {
+	if s.RollbackOf != nil {
 		separator = "."
 	}
-	return d.Started.UTC().Format(historyTime) + separator + d.Version
+	return s.Started.UTC().Format(historyTime) + separator + s.Version
 }
 
 // versionOf is the version of the rollout with an ID.
@@ -158,7 +158,7 @@ func (r *Rollouts) Record(s Stored, f Finished, names []string) func(*kv.Txn) {
 		k := s.known.Value
 		if k.Recorded = true; f.ID == s.Document.historyID() {
 			k.ID, k.Document = f.ID, s.Document
-			t.CheckIndex(keyRollout, s.doc.Index)
+			t.CheckIndex(keyVersion, s.spec.Index)
 		}
 		r.knowns.SwapIn(t, s.known, k)
 	}
@@ -197,7 +197,7 @@ func (r *Rollouts) Know(s Stored) func(*kv.Txn) {
 		return nil
 	}
 	return func(t *kv.Txn) {
-		t.CheckIndex(keyRollout, s.doc.Index)
+		t.CheckIndex(keyVersion, s.spec.Index)
 		r.knowns.SwapIn(t, s.known, Known{ID: s.Document.historyID(), Document: s.Document})
 	}
 }

@@ -91,7 +91,7 @@ func StateOf(s *cluster.State, stored Stored) (State, error) {
 
 // void reports whether an offer of g can no longer be accepted.
 func (s Stored) void(g change.Grant) bool {
-	return g.State != pace.Offered || g.Spec != s.doc.Index || g.Tag != s.Desired || s.Session != "" && g.Session != s.Session
+	return g.State != pace.Offered || g.Spec != s.spec.Index || g.Tag != s.Desired || s.Session != "" && g.Session != s.Session
 }
 
 // halted returns what halts the whole cluster, and what ends that; empty: nothing does.

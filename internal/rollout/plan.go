@@ -183,8 +183,11 @@ func (p Planned) rollback(situation pace.Situation, s State, fallen *pace.Next, 
 		ZoneByZone: d.Policy.ZoneByZone, Order: slices.Clone(d.Policy.Order),
 	}
 	p.Document = Document{
-		Version: d.Previous, Previous: d.Previous, Policy: policy, By: byJorc, Started: pace.Second(now),
-		Progress: pace.Progress{Phase: pace.RollingBack, Since: pace.Second(now), Counts: fallen.Now}, RollbackOf: &Rollback{Version: d.Version, Reason: fallen.Restore},
+		Spec: Spec{
+			Version: d.Previous, Previous: d.Previous, Policy: policy, By: byJorc, Started: pace.Second(now),
+			RollbackOf: &Rollback{Version: d.Version, Reason: fallen.Restore},
+		},
+		Progress: pace.Progress{Phase: pace.RollingBack, Since: pace.Second(now), Counts: fallen.Now},
 	}
 	last := &p.Decisions[len(p.Decisions)-1]
 	last.Text = fmt.Sprintf("%s is rolled back to %s", d.Version, d.Previous)

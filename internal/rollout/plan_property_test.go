@@ -91,19 +91,21 @@ func (f *fleet) operator() {
 		f.approve()
 	case k < 10 && f.doc.Stopped != nil:
 		f.note("resume")
-		f.write(f.doc.resumed(f.now))
+		f.operate(f.doc.resumed(f.now))
 	case k == 11:
 		f.note("pause")
-		f.write(f.doc.paused(Stop{By: "ann"}, f.now))
+		f.operate(f.doc.paused(Stop{By: "ann"}, f.now))
 	case k == 12:
 		p := randomPolicy(f.t, f.random)
 		f.note("policy %+v", p)
-		f.write(f.doc.repolicied(p, f.now))
+		d := f.doc.repolicied(p, f.now)
+		d.Repolicied = &Repolicied{By: "ann", At: pace.Second(f.now)}
+		f.operate(d)
 	case k == 13 && f.doc.Over():
 		f.trigger("v"+f.now.Format("150405"), randomPolicy(f.t, f.random))
 	case k == 14 && f.random.IntN(4) == 0:
 		f.note("abort")
-		f.write(f.doc.aborted(Stop{}, f.now))
+		f.operate(f.doc.aborted(Stop{}, f.now))
 	case k == 15:
 		names := slices.Sorted(maps.Keys(f.nodes))
 		if n := f.nodes[names[f.random.IntN(len(names))]]; n.Answer.Open() {
@@ -269,7 +271,7 @@ func (f *fleet) settle(seed uint64) {
 		if f.doc.Phase == pace.Aborted {
 			f.trigger("v"+f.now.Format("150405"), pace.Policy{MaxParallel: pace.Amount{N: 2}})
 		}
-		f.write(f.doc.resumed(f.now))
+		f.operate(f.doc.resumed(f.now))
 		f.approve()
 		for _, n := range f.nodes { // one whose turn comes later, or never, may hold the only place
 			if n.Answer.Open() && n.Answer.State == cluster.GrantStranded {

@@ -71,7 +71,7 @@ func started(t *testing.T, p pace.Policy) rollout.Document {
 		t.Fatal(err)
 	}
 	return rollout.Document{
-		Version: "v2", Previous: "v1", Policy: p.Complete(), Started: noon,
+		Spec:     rollout.Spec{Version: "v2", Previous: "v1", Policy: p.Complete(), Started: noon},
 		Progress: pace.Progress{Since: noon, Phase: pace.Waiting},
 	}
 }

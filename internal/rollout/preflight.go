@@ -81,7 +81,7 @@ func obstacles(d Document, s State, now time.Time) []Obstacle {
 	add(ObstacleLeftover, "an operator gave up on it, and it has not converged yet", members(func(m ranked) bool { return m.givenUp() }), false)
 	add(ObstacleLeftover, "it has a grant and is not a member: 'jorc update give-up HOST' ends it", s.Strangers, false)
 	unreadable := slices.DeleteFunc(slices.Clone(s.Unreadable), func(key string) bool {
-		return key == cluster.KeyDesired || key == cluster.KeyRollout // the trigger replaces them
+		return key == cluster.KeyDesired || key == cluster.KeyVersion || key == cluster.KeyVersionState // the trigger replaces them
 	})
 	add(ObstacleUnreadable, "the document cannot be read: 'jorc doctor' has the reason", unreadable, false)
 	for _, missing := range groups(p.members, func(m *Member) string { return m.undefined() }) {

@@ -1,7 +1,7 @@
 // Package rollout decides how a new version reaches the members of a cluster.
 //
-// The document at the key current/rollout holds the version, its policy and the
-// phase. Where there is a policy the holder of the orchestrator's lock paces the
+// The document at the key current/version holds what is asked for, the version and its policy, and
+// the one at changes/version/state how far the orchestrator is with it. Where there is a policy the holder of the orchestrator's lock paces the
 // members by grants: one for each host that may begin, at the key
 // host/<node>/grants. The host accepts or declines it in its own report.
 // docs/rollouts.md has the protocol, and docs/adr/0013 says why.
@@ -42,13 +42,14 @@ var (
 
 // Keys below the cluster's prefix.
 const (
-	keyRollout = cluster.KeyRollout
+	keyVersion = cluster.KeyVersion
 	keyDesired = cluster.KeyDesired
 )
 
 // Formats of the documents.
 const (
-	format = 2
+	specFormat = 1
+	bookFormat = 1
 )
 
 // Rollouts is the rollout of one cluster in Consul's KV. It is safe for
@@ -58,7 +59,8 @@ type Rollouts struct {
 	session string // of the lock in whose store this is
 	cluster *cluster.Cluster
 	desired kv.Doc[string]
-	doc     kv.Doc[Document]
+	spec    kv.Doc[Spec]
+	book    kv.Doc[Book]
 	ledgers change.Ledgers
 	knowns  kv.Doc[Known]
 	now     func() time.Time
@@ -93,16 +95,17 @@ func (r *Rollouts) in(s *kv.Store, session string) *Rollouts {
 	other := *r
 	other.store, other.session = s, session
 	other.desired = kv.NewText(s, keyDesired)
-	other.doc = kv.NewDoc[Document](s, keyRollout, format)
+	other.spec = kv.NewDoc[Spec](s, keyVersion, specFormat)
+	other.book = kv.NewDoc[Book](s, cluster.KeyVersionState, bookFormat)
 	other.ledgers = change.NewLedgers(s)
 	other.knowns = kv.NewDoc[Known](s, keyKnown, historyFormat)
 	return &other
 }
 
-// Watch calls handle with the document, and whenever it changes, until ctx
+// Watch calls handle with what the rollout is asked for, and whenever it changes, until ctx
 // ends; then it returns ctx's error.
-func (r *Rollouts) Watch(ctx context.Context, handle func(kv.Update[Document])) error {
-	return r.doc.Watch(ctx, handle)
+func (r *Rollouts) Watch(ctx context.Context, handle func(kv.Update[Spec])) error {
+	return r.spec.Watch(ctx, handle)
 }
 
 // Orchestrated reports whether the orchestrator's lock is held: without an
@@ -192,17 +195,18 @@ func (r *Rollouts) Retry(ctx context.Context, node string, fromStart bool) error
 type Stored struct {
 	Desired  string // empty: nothing
 	Document Document
-	Exists   bool // the document
+	Exists   bool // the rollout
 	Ledger   change.Ledger
 	Control  cluster.Control // with the cluster's budget and freezes
 	// Session is that of the lock in whose store this was read; empty: none.
 	Session string
-	// Damaged is why the document of the rollout, or the desired version, cannot be
+	// Damaged is why what the rollout is asked for, or the desired version, cannot be
 	// read. Where it is the latter, Desired is what the document says.
 	Damaged error
 
 	desired    kv.Entry[string]
-	doc        kv.Entry[Document]
+	spec       kv.Entry[Spec]
+	book       kv.Entry[Book]
 	known      kv.Entry[Known]
 	others     map[string]uint64 // the indexes of FencingKeys
 	badDesired bool              // the stored desired version has an invalid name
@@ -220,7 +224,7 @@ var FencingKeys = [...]string{cluster.KeyControl, cluster.KeyLeaders, cluster.Ke
 // Stored says so, and of a document that is, Exists is false. It returns
 // kv.ErrNewer, consul.ErrDenied or consul.ErrUnreachable.
 func (r *Rollouts) Load(ctx context.Context) (Stored, error) {
-	t := r.store.Consistent().Txn().Get(keyDesired).Get(keyRollout).Get(cluster.KeyGrantLedger).Get(keyKnown)
+	t := r.store.Consistent().Txn().Get(keyDesired).Get(keyVersion).Get(cluster.KeyVersionState).Get(cluster.KeyGrantLedger).Get(keyKnown)
 	for _, key := range FencingKeys {
 		t.Get(key)
 	}
@@ -230,6 +234,10 @@ func (r *Rollouts) Load(ctx context.Context) (Stored, error) {
 	}
 	s, err := r.stored(read)
 	if err != nil {
+		return Stored{}, err
+	}
+	book, err := r.book.From(read)
+	if s, err = s.with(book, err); err != nil {
 		return Stored{}, err
 	}
 	ledger, err := r.ledgers.From(read)
@@ -265,9 +273,13 @@ func (r *Rollouts) Load(ctx context.Context) (Stored, error) {
 func (r *Rollouts) StoredIn(state *cluster.State, ledger change.Ledger) (Stored, error) {
 	index := state.Indexes[keyDesired]
 	desired := kv.Entry[string]{Value: state.Desired, Index: index, Exists: index != 0}
-	doc, err := r.doc.Parse(state.Rollout)
-	s, err := r.assemble(desired, doc, err)
+	spec, err := r.spec.Parse(state.Rollout)
+	s, err := r.assemble(desired, spec, err)
 	if err != nil {
+		return Stored{}, err
+	}
+	book, err := r.book.Parse(state.RolloutState)
+	if s, err = s.with(book, err); err != nil {
 		return Stored{}, err
 	}
 	if damaged := state.Damaged[keyDesired]; damaged != nil {
@@ -281,26 +293,37 @@ func (r *Rollouts) StoredIn(state *cluster.State, ledger change.Ledger) (Stored,
 	return s, nil
 }
 
-// stored is what a transaction read of the desired version and the document.
+// with returns s with how far the rollout is, of which the decoding returned err. A book that is damaged counts
+// as none.
+func (s Stored) with(book kv.Entry[Book], err error) (Stored, error) {
+	if err != nil && !errors.Is(err, kv.ErrDamaged) {
+		return Stored{}, err
+	}
+	s.book = book
+	s.Document = join(s.Document.Spec, book.Value)
+	return s, nil
+}
+
+// stored is what a transaction read of the desired version and of what the rollout is asked for.
 func (r *Rollouts) stored(read *kv.Result) (Stored, error) {
 	desired, err := r.desired.From(read)
 	if err != nil {
 		return Stored{}, err
 	}
-	doc, err := r.doc.From(read)
-	return r.assemble(desired, doc, err)
+	spec, err := r.spec.From(read)
+	return r.assemble(desired, spec, err)
 }
 
-// assemble puts together the desired version and the document, of which the
-// decoding returned docErr.
-func (r *Rollouts) assemble(desired kv.Entry[string], doc kv.Entry[Document], docErr error) (Stored, error) {
-	s := Stored{Desired: strings.TrimSpace(desired.Value), desired: desired, doc: doc}
-	if errors.Is(docErr, kv.ErrDamaged) {
-		s.Damaged = docErr
-	} else if docErr != nil {
-		return Stored{}, docErr
+// assemble puts together the desired version and what its rollout is asked for, of which the
+// decoding returned specErr. How far the rollout is is not known then.
+func (r *Rollouts) assemble(desired kv.Entry[string], spec kv.Entry[Spec], specErr error) (Stored, error) {
+	s := Stored{Desired: strings.TrimSpace(desired.Value), desired: desired, spec: spec}
+	if errors.Is(specErr, kv.ErrDamaged) {
+		s.Damaged = specErr
+	} else if specErr != nil {
+		return Stored{}, specErr
 	}
-	s.Document, s.Exists = s.doc.Value, s.doc.Exists && s.Damaged == nil
+	s.Document, s.Exists = join(spec.Value, Book{}), spec.Exists && s.Damaged == nil
 	if err := r.checkDesired(s.Desired); err != nil {
 		s.Desired, s.badDesired = s.Document.Version, true
 		if s.Damaged == nil {
@@ -321,16 +344,22 @@ func (r *Rollouts) checkDesired(version string) error {
 // GateRunIn returns the run that the gate of the rollout in a state of a cluster
 // waits for; empty: it waits for none. It returns kv.ErrDamaged or kv.ErrNewer.
 func GateRunIn(store *kv.Store, s *cluster.State) (id string, err error) {
-	e, err := kv.NewDoc[Document](store, keyRollout, format).Parse(s.Rollout)
+	e, err := kv.NewDoc[Book](store, cluster.KeyVersionState, bookFormat).Parse(s.RolloutState)
 	if err != nil || e.Value.Gate == nil {
 		return "", err
 	}
 	return e.Value.Gate.Run, nil
 }
 
-// Check returns kv.ErrDamaged or kv.ErrNewer for a document that cannot be read.
-func (r *Rollouts) Check(e kv.Entry[string]) error {
-	_, err := r.doc.Parse(e)
+// CheckSpec returns kv.ErrDamaged or kv.ErrNewer for a Spec that cannot be read.
+func (r *Rollouts) CheckSpec(e kv.Entry[string]) error {
+	_, err := r.spec.Parse(e)
+	return err
+}
+
+// CheckState returns kv.ErrDamaged or kv.ErrNewer for a Book that cannot be read.
+func (r *Rollouts) CheckState(e kv.Entry[string]) error {
+	_, err := r.book.Parse(e)
 	return err
 }
 
@@ -353,13 +382,17 @@ func (s Stored) usable(r *Rollouts) error {
 	return nil
 }
 
-// write adds to t the document next in place of that of s, and makes its version
-// the desired one.
+// write adds to t the rollout next in place of that of s, and makes its version the desired
+// one. How far it is only the orchestrator writes, see Replace.
 func (r *Rollouts) write(t *kv.Txn, s Stored, next Document) {
 	if s.Desired == next.Version && !s.badDesired {
 		t.CheckIndex(keyDesired, s.desired.Index)
 	} else {
 		r.desired.SwapIn(t, s.desired, next.Version)
 	}
-	r.doc.SwapIn(t, s.doc, next)
+	if s.Exists && next.Spec.equal(s.Document.Spec) {
+		t.CheckIndex(keyVersion, s.spec.Index)
+	} else {
+		r.spec.SwapIn(t, s.spec, next.Spec)
+	}
 }

@@ -610,7 +610,7 @@ func testDamaged(t *testing.T, f *system) {
 	f.join("j1")
 	f.trigger(rollout.Request{Version: "v1", Policy: canary(1)})
 	for _, rubbish := range []string{"rubbish", `{"policy":{"max_parallel":"0%"}}`, `[]`} {
-		f.put("current/rollout", rubbish)
+		f.put("current/version", rubbish)
 		s, err := f.Load(t.Context())
 		if err != nil || s.Exists {
 			t.Errorf("Load of %s = %+v, %v", rubbish, s, err)
@@ -622,13 +622,13 @@ func testDamaged(t *testing.T, f *system) {
 	if got := f.trigger(rollout.Request{Version: "v1", Policy: canary(1)}); !got.Changed {
 		t.Errorf("triggered over rubbish: %+v", got)
 	}
-	f.put("current/rollout", `{"format":3}`)
+	f.put("current/version", `{"format":3}`)
 	_, err := f.Trigger(t.Context(), rollout.Request{Version: "v2"})
 	f.wantIs("a newer format", err, kv.ErrNewer, "upgrade jorc on this host")
-	f.put("current/rollout", `{"format":2,"version":"v1","phase":"done","later":{"x":1}}`)
+	f.put("current/version", `{"format":1,"version":"v1","finished":"2026-01-01T00:00:00Z","later":{"x":1}}`)
 	f.put("current_version", "v1")
 	f.trigger(rollout.Request{Version: "v2"})
-	p, _, err := f.client.KVGet(t.Context(), "jorc/"+f.name+"/current/rollout", consul.Query{})
+	p, _, err := f.client.KVGet(t.Context(), "jorc/"+f.name+"/current/version", consul.Query{})
 	if err != nil || !strings.Contains(string(p.Value), `"later":{"x":1}`) {
 		t.Errorf("what a newer jorc wrote is gone: %s, %v", p.Value, err)
 	}

@@ -46,7 +46,7 @@ func (f *fleet) approve() {
 		f.gate().approved = true
 	}
 	if !d.equal(f.doc) {
-		f.write(d)
+		f.operate(d)
 	}
 }
 

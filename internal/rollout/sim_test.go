@@ -36,10 +36,12 @@ type fleet struct {
 	joined  int
 	desired string
 
-	doc      Document
-	docIndex uint64
-	ledger   change.Ledger // swapped by every offering transaction
-	session  int           // of the orchestrator's lock
+	doc       Document
+	book      Book
+	docIndex  uint64        // of both
+	specIndex uint64        // of what hosts check
+	ledger    change.Ledger // swapped by every offering transaction
+	session   int           // of the orchestrator's lock
 	// cycles are the open ones: another orchestrator may be faster. passes are
 	// transactions that were sent and may be carried out late.
 	cycles  []seen
@@ -144,7 +146,7 @@ func (f *fleet) state() State {
 // valid reports whether the host could accept its offer, by what is stored.
 func (f *fleet) valid(n *simNode) bool {
 	g := n.Grant
-	return g.State == pace.Offered && g.Spec == f.docIndex && g.Session == fmt.Sprint(f.session) && g.Tag == f.desired
+	return g.State == pace.Offered && g.Spec == f.specIndex && g.Session == fmt.Sprint(f.session) && g.Tag == f.desired
 }
 
 func (f *fleet) open() (n int) {
@@ -157,18 +159,36 @@ func (f *fleet) open() (n int) {
 	return n
 }
 
-// write replaces the document, as an operator or an orchestrator.
-func (f *fleet) write(d Document) {
-	f.doc = d
+// operate replaces what the rollout is asked for, as an operator does. Everybody sees at once what
+// follows from it.
+func (f *fleet) operate(next Document) {
+	f.t.Helper()
+	first := f.book.equal(f.doc.Book()) // since the orchestrator wrote last
+	if !next.Spec.equal(f.doc.Spec) {
+		f.specIndex++
+	}
 	f.docIndex++
-	f.desired = d.Version
+	f.doc, f.desired = join(next.Spec, f.book), next.Version
+	if first && !f.doc.equal(next) {
+		f.fail("an operator wrote\n%+v\nand all see\n%+v", next, f.doc)
+	}
+}
+
+// write replaces the rollout, as an orchestrator does.
+func (f *fleet) write(next Document) {
+	f.t.Helper()
+	f.book = next.Book()
+	f.operate(next)
+	if !f.doc.equal(next) {
+		f.fail("an orchestrator wrote\n%+v\nand all see\n%+v", next, f.doc)
+	}
 }
 
 // trigger begins a rollout.
 func (f *fleet) trigger(version string, p pace.Policy) {
 	f.note("trigger %s %+v", version, p)
 	f.gates = map[int]*simGate{}
-	f.write(begin(version, p, "", f.doc.Previous, f.now))
+	f.operate(begin(version, p, "", f.doc.Previous, f.now))
 }
 
 // take over: another agent holds the lock, and renews the ledger.
@@ -264,7 +284,7 @@ func (f *fleet) commit() {
 		n.group = f.doc.Policy.KeyOf(f.doc.Version, n.Node, n.Roles, n.Zone).Group // it may move before it answers
 		n.Grant = change.Grant{
 			ID: fmt.Sprintf("%s.%s", f.ledger.ID(fmt.Sprint(f.session)), o.Node), Tag: f.desired, State: pace.Offered, Since: f.now,
-			Session: fmt.Sprint(f.session), Spec: f.docIndex, Tries: o.Tries,
+			Session: fmt.Sprint(f.session), Spec: f.specIndex, Tries: o.Tries,
 		}
 		f.note("offered to %s", o.Node)
 	}

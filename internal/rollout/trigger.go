@@ -131,7 +131,7 @@ func (r *Rollouts) trigger(ctx context.Context, q Request) (Triggered, error) {
 	if s.Damaged != nil {
 		t.Note = strings.TrimSuffix(s.Damaged.Error()+": it is written anew; "+t.Note, "; ")
 	}
-	bare := r.cluster.Name() == "" && q.Policy == nil && !s.doc.Exists
+	bare := r.cluster.Name() == "" && q.Policy == nil && !s.spec.Exists
 	t.Changed = s.Desired != q.Version || s.badDesired || !bare && (!s.Exists || !next.equal(s.Document))
 	if t.Changed || q.RequireConverged || q.DryRun {
 		if err := r.consider(ctx, s, q, &t); err != nil {
@@ -187,7 +187,8 @@ func (q Request) next(s Stored, now time.Time) (next Document, fresh bool, err e
 			p = p.Ungated()
 		}
 		d := begin(q.Version, s.pacing(p, !q.WithGates, now), q.By, "", now)
-		d.Promoted, d.Exceptions = !q.WithGates, exceptions
+		d.Consented, d.Exceptions = !q.WithGates, exceptions
+		d.Promoted = d.Consented
 		if d.RollbackOf = q.rollback; q.Version == old.Previous {
 			d.Previous = q.Version
 		}
@@ -335,7 +336,7 @@ func (s Stored) behind(v State, now time.Time) *Superseded {
 	}
 	d := s.Document
 	if !s.Exists || d.Version != s.Desired {
-		d = Document{Version: s.Desired, Progress: pace.Progress{Phase: pace.Waiting}}
+		d = Document{Spec: Spec{Version: s.Desired}, Progress: pace.Progress{Phase: pace.Waiting}}
 	}
 	p := newPlanner(d, v, now)
 	behind := p.with(func(m ranked) bool { return m.Version != d.Version })

@@ -123,9 +123,9 @@ func (g Goal) paths() []string {
 	case g.Members > 0:
 		return []string{cluster.KeyControl, "host", cluster.KeyProfile, cluster.KeyLeaders}
 	case g.Version != "":
-		return []string{cluster.KeyControl, "host", "nodes", cluster.KeyRollout}
+		return []string{cluster.KeyControl, "host", "nodes", cluster.KeyVersion, cluster.KeyVersionState}
 	}
-	return []string{cluster.KeyControl, "host", "nodes", cluster.KeyRollout, "runs"}
+	return []string{cluster.KeyControl, "host", "nodes", cluster.KeyVersion, cluster.KeyVersionState, "runs"}
 }
 
 // needsMembers reports whether a wait for no member is a mistake.
