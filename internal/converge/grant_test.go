@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
@@ -14,10 +15,10 @@ import (
 func TestReportWithGrant(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	record := grantRecord{ID: "1.1.a", Version: "v2", Since: now, Begun: true}
+	record := grantRecord{Held: change.Held{ID: "1.1.a", Tag: "v2", Since: now.UTC().Truncate(time.Second)}, Begun: true}
 	accepted := rollout.Permit{
 		Stored: rollout.Stored{Desired: "v2", Exists: true, Document: rollout.Document{Spec: rollout.Spec{Version: "v2"}, Progress: pace.Progress{Phase: pace.Batch}}},
-		Report: cluster.Report{}.WithAnswer(record.answer(cluster.Answer{})),
+		Report: cluster.Report{}.WithAnswer(record.Answer(cluster.VersionChange)),
 	}
 	slow := accepted
 	slow.Document.Policy.MinHealthy = pace.Duration(time.Minute)
@@ -31,18 +32,21 @@ func TestReportWithGrant(t *testing.T) {
 		"min-healthy":          {func(f *grantFacts) { f.permit = slow }, grantSeparate},
 		"another version":      {func(f *grantFacts) { f.report = "v1" }, grantSeparate},
 		"wants to begin again": {func(f *grantFacts) { f.enter = "v3" }, grantSeparate},
-		"stranded":             {func(f *grantFacts) { f.record.Stranded = true }, grantSeparate},
-		"without a grant":      {func(f *grantFacts) { f.record, f.permit = grantRecord{}, rollout.Permit{} }, grantSeparate},
+		"stranded": {func(f *grantFacts) {
+			f.record.Stranded = true
+			f.permit.Report = answering(f.permit.Report, func(a *cluster.Answer) { a.State = cluster.GrantStranded })
+		}, grantSeparate},
+		"without a grant": {func(f *grantFacts) { f.record, f.permit = grantRecord{}, rollout.Permit{} }, grantSeparate},
 		"the report has another": {func(f *grantFacts) {
 			f.permit.Report = answering(f.permit.Report, func(a *cluster.Answer) { a.ID = "1.2.a" })
-		}, grantReassert},
+		}, grantReport},
 		"the grant ended already": {func(f *grantFacts) {
 			f.permit.Report = answering(f.permit.Report, func(a *cluster.Answer) { a.State = cluster.GrantDone })
-		}, grantClose},
+		}, grantReport},
 	} {
-		f := grantFacts{record: record, permit: accepted, report: "v2", healthy: true}
+		f := grantFacts{record: record, permit: accepted, known: true, report: "v2", healthy: true}
 		tt.change(&f)
-		if got, _, _ := decideGrant(f, now); got != tt.want {
+		if got, _, _ := decideGrant(&f, now); got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 	}

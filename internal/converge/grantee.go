@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -47,8 +48,7 @@ type GranteeOptions struct {
 // Consul, so it outlives the process.
 type Grantee struct {
 	o    GranteeOptions
-	file string
-
+	doc  durable.Doc[grantRecord]
 	news concurrency.Signal
 
 	mu      sync.Mutex
@@ -56,20 +56,29 @@ type Grantee struct {
 	report  *request // report a version
 	leave   *request // come back into service
 	blocked string   // why the host cannot begin
-	stale   bool     // permit is to be read (again)
+	unread  bool     // the report is to be read (again)
 	noticed rollout.Noticed
-	known   bool // noticed.Grants was read
-	verify  bool // permit is to be read, whatever was noticed
+	watches [watches]error // why what a watch delivers is not known; nil: it is
 	failing []string
 	checked bool
 	since   time.Time // that no check has failed
 
 	// What the loop alone knows.
 	record grantRecord
-	permit rollout.Permit
 	lifted bool
-	read   bool // permit was, at least once
 }
+
+// The watches of which a Permit is made.
+const (
+	watchesDesired = iota
+	watchesSpec
+	watchesControl
+	watchesGrants
+	watches
+)
+
+// errNotRead: a watch has not delivered anything yet.
+var errNotRead = errors.New("it has not been read yet")
 
 // request is one call of Enter, Report or Leave.
 type request struct {
@@ -77,7 +86,7 @@ type request struct {
 	waiting  func(string)
 	reported string
 	done     chan struct{}
-	recheck  *concurrency.Backoff // when to read again what is stored, while nothing else happens
+	recheck  *concurrency.Backoff // when to read the report again, while nothing else happens
 
 	change   func(cluster.Report) cluster.Report // of Report
 	separate bool                                // nothing was written; valid once done is closed
@@ -88,7 +97,11 @@ func NewGrantee(o GranteeOptions) *Grantee {
 	if o.Log == nil {
 		o.Log = hclog.NewNullLogger()
 	}
-	return &Grantee{o: o, file: filepath.Join(o.StateDir, "grant.json"), news: concurrency.NewSignal(), stale: true}
+	g := &Grantee{o: o, doc: durable.NewDoc[grantRecord](filepath.Join(o.StateDir, "grant.json"), grantFormat), news: concurrency.NewSignal(), unread: true}
+	for i := range g.watches {
+		g.watches[i] = errNotRead
+	}
+	return g
 }
 
 // Enter implements Admission.
@@ -111,23 +124,15 @@ func (g *Grantee) Leave(ctx context.Context, version string) error {
 }
 
 // Blocked implements Admission.
-func (g *Grantee) Blocked(reason string) {
-	g.change(func() bool {
-		again := g.blocked == "" && reason != ""
-		g.blocked = reason
-		return again
-	})
-}
+func (g *Grantee) Blocked(reason string) { g.change(func() { g.blocked = reason }) }
 
-// ask has the loop carry out a request until that is done or ctx ends. To come
-// back into service nothing has to be read.
+// ask has the loop carry out a request until that is done or ctx ends.
 func (g *Grantee) ask(ctx context.Context, place **request, q *request) error {
-	g.change(func() bool { *place = q; return place == &g.enter })
-	defer g.change(func() bool {
+	g.change(func() { *place = q })
+	defer g.change(func() {
 		if *place == q {
 			*place = nil
 		}
-		return false
 	})
 	select {
 	case <-q.done:
@@ -137,15 +142,18 @@ func (g *Grantee) ask(ctx context.Context, place **request, q *request) error {
 	}
 }
 
-// change changes the inputs of the loop. set reports whether what is stored has
-// to be read again.
-func (g *Grantee) change(set func() (read bool)) {
+// change changes the inputs of the loop.
+func (g *Grantee) change(set func()) {
 	g.mu.Lock()
-	if set() {
-		g.stale = true
-	}
+	set()
 	g.mu.Unlock()
 	g.news.Notify()
+}
+
+// reread has the report read again: it may not be as it was last read or written.
+func (g *Grantee) reread() {
+	g.o.Report.Forget()
+	g.change(func() { g.unread = true })
 }
 
 // Pauses after a step of a grant that failed. The packages below wait while
@@ -165,20 +173,37 @@ func (g *Grantee) Run(ctx context.Context, events AdmissionEvents) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return g.watchGrants(ctx, events) })
-	group.Go(func() error { return g.watchRollout(ctx) })
-	group.Go(func() error { return g.watchDesired(ctx) })
-	group.Go(func() error { return g.watchControl(ctx) })
+	group.Go(func() error {
+		return g.o.Rollouts.Watch(ctx, func(u kv.Update[rollout.Spec]) {
+			damaged := u.Err
+			if !errors.Is(damaged, kv.ErrDamaged) {
+				damaged = nil
+			}
+			notice(g, watchesSpec, u, func() { g.noticed.Spec, g.noticed.Damaged = u.Entry, damaged })
+		})
+	})
+	group.Go(func() error {
+		return g.o.Rollouts.WatchDesired(ctx, func(u kv.Update[string]) { notice(g, watchesDesired, u, func() { g.noticed.Desired = u.Entry }) })
+	})
+	group.Go(func() error {
+		return g.o.Rollouts.WatchControl(ctx, func(u kv.Update[cluster.Control]) {
+			notice(g, watchesControl, u, func() { g.noticed.Control = u.Entry })
+			if errors.Is(u.Err, kv.ErrDamaged) { // nothing that disturbs begins
+				g.change(func() { g.watches[watchesControl] = u.Err })
+			}
+		})
+	})
 	group.Go(func() error { return g.o.Checks.Watch(ctx, g.setChecks) })
 	group.Go(func() error { return g.loop(ctx, events) })
 	return group.Wait()
 }
 
-func (g *Grantee) load(context.Context) (err error) {
-	g.record, err = readGrant(g.file)
-	if errors.Is(err, durable.ErrDamaged) {
-		g.o.Log.Error("this host lost what it knew of its grant", "error", err)
-		err = nil
+func (g *Grantee) load(context.Context) error {
+	r, lost, err := loadGrant(g.doc)
+	if lost != nil {
+		g.o.Log.Error("this host lost what it knew of its grant", "error", lost)
 	}
+	g.record = r
 	return err
 }
 
@@ -186,71 +211,44 @@ func (g *Grantee) warn(what string) func(error, time.Duration) {
 	return func(err error, pause time.Duration) { g.o.Log.Warn(what, "error", err, "again_in", pause) }
 }
 
+// notice takes over what a watch delivered: a document that is damaged is there, and what it
+// is read as. What a watch delivered before an outage stays known.
+func notice[T any](g *Grantee, watch int, u kv.Update[T], set func()) {
+	if u.Err != nil && !errors.Is(u.Err, kv.ErrDamaged) {
+		lost := errors.Is(u.Err, consul.ErrDenied) || errors.Is(u.Err, kv.ErrNewer) || consul.IsPermanent(u.Err)
+		g.change(func() {
+			if lost || g.watches[watch] != nil {
+				g.watches[watch] = u.Err
+			}
+		})
+		return
+	}
+	g.change(func() {
+		set()
+		g.watches[watch] = nil
+	})
+	if u.Reset {
+		g.reread()
+	}
+}
+
 // watchGrants follows what is granted to the host.
 func (g *Grantee) watchGrants(ctx context.Context, events AdmissionEvents) error {
 	first := true
 	return g.o.Rollouts.WatchGrants(ctx, g.o.Node, func(u kv.Update[change.Grants]) {
-		if u.Err != nil && !errors.Is(u.Err, kv.ErrDamaged) {
-			return
-		}
-		next := u.Entry.Value.Of(cluster.VersionChange)
-		g.mu.Lock()
-		idle := g.enter == nil && g.leave == nil && g.blocked == ""
-		g.mu.Unlock()
-		if u.Reset || !first && idle && next.State == pace.Offered {
-			events.Reassert() // the orchestrator does not know what this host runs
-		}
-		events.Retry(Retry{At: next.Retry, FromStart: next.FromStart})
-		first = false
-		g.change(func() bool {
-			g.noticed.Grants, g.known, g.verify = u.Entry, true, g.verify || u.Reset || u.Err != nil
-			return true
-		})
-	})
-}
-
-// watchRollout follows the rollout's document. What is stored beside it has to be
-// read only when it is about another version.
-func (g *Grantee) watchRollout(ctx context.Context) error {
-	return g.o.Rollouts.Watch(ctx, func(u kv.Update[rollout.Spec]) {
-		if u.Err != nil && !errors.Is(u.Err, kv.ErrDamaged) {
-			return
-		}
-		g.change(func() bool {
-			if u.Err != nil {
-				return true
+		if u.Err == nil || errors.Is(u.Err, kv.ErrDamaged) {
+			next := u.Entry.Value.Of(cluster.VersionChange)
+			g.mu.Lock()
+			idle := g.enter == nil && g.leave == nil && g.blocked == ""
+			g.mu.Unlock()
+			if u.Reset || !first && idle && next.State == pace.Offered {
+				events.Reassert() // the orchestrator does not know what this host runs
 			}
-			last := g.noticed.Spec.Value
-			g.noticed.Spec, g.verify = u.Entry, g.verify || u.Reset
-			return u.Reset || !u.Entry.Exists || !u.Entry.Value.Paced() || u.Entry.Value.Version != last.Version
-		})
+			events.Retry(Retry{At: next.Retry, FromStart: next.FromStart})
+			first = false
+		}
+		notice(g, watchesGrants, u, func() { g.noticed.Grants = u.Entry })
 	})
-}
-
-// watchDesired follows the desired version, and watchControl what halts or freezes the
-// cluster, for offers: the converger follows what else they say. A host that waits for the
-// end of a freeze reads again when control changes.
-func (g *Grantee) watchDesired(ctx context.Context) error {
-	return g.o.Rollouts.WatchDesired(ctx, func(u kv.Update[string]) {
-		g.note(func() { g.noticed.Desired, g.verify = u.Entry, g.verify || u.Err != nil || u.Reset })
-	})
-}
-
-func (g *Grantee) watchControl(ctx context.Context) error {
-	return g.o.Rollouts.WatchControl(ctx, func(u kv.Update[cluster.Control]) {
-		g.change(func() bool {
-			frozen := len(g.noticed.Control.Value.Freezes) > 0
-			g.noticed.Control, g.verify = u.Entry, g.verify || u.Err != nil || u.Reset
-			return g.enter != nil && (frozen || len(u.Entry.Value.Freezes) > 0)
-		})
-	})
-}
-
-// note changes what was noticed; nothing follows from it alone.
-func (g *Grantee) note(set func()) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	set()
 }
 
 func (g *Grantee) setChecks(h Health) {
@@ -258,12 +256,11 @@ func (g *Grantee) setChecks(h Health) {
 	if h.Drained {
 		failing = append(slices.Clone(failing), cluster.DrainedText)
 	}
-	g.change(func() bool {
+	g.change(func() {
 		if len(failing) == 0 && (len(g.failing) > 0 || !g.checked) {
 			g.since = time.Now()
 		}
 		g.failing, g.checked = failing, true
-		return false
 	})
 }
 
@@ -273,54 +270,40 @@ func (g *Grantee) loop(ctx context.Context, events AdmissionEvents) error {
 	started := time.Time{} // of the present leave
 	var leaving *request
 	for ctx.Err() == nil {
-		f, enter, report, leave, read := g.facts()
+		f, enter, report, leave := g.facts()
 		if leave != leaving {
 			leaving, started = leave, time.Now()
 		}
 		if f.since.Before(started) {
 			f.since = started
 		}
-		var do grantAction
-		var why string
-		var again time.Time
+		do, why, again := decideGrant(f, time.Now())
 		var err error
-		if read && g.interested(f) && !g.offerNoticed(&f) {
-			err = g.refresh(ctx, &f)
-			if err == nil && f.enter != "" && f.permit.Report.Version == f.enter {
-				events.Reassert() // the report does not say what this host runs
-			}
-		}
-		if err == nil {
-			if do, why, again = decideGrant(f, time.Now()); do != grantNothing {
-				err = g.perform(ctx, f, do, why, enter, report, leave)
-			}
-		}
-		if err != nil && ctx.Err() == nil {
-			g.reportSeparately(report)
+		if do != grantNothing {
+			err = g.perform(ctx, f, do, why, enter, report, leave, events)
 		}
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
+			g.reportSeparately(report)
 			pause := retry.Next()
-			g.o.Log.Warn("the grant of the rollout is tried again", "step", string(do), "error", err, "again_in", pause)
-			notify(enter, "the rollout cannot be asked: "+err.Error())
-			g.change(func() bool { return true })
+			if !errors.Is(err, errAskedAgain) {
+				g.o.Log.Warn("the grant of the rollout is tried again", "step", string(do), "error", err, "again_in", pause)
+				notify(enter, "the rollout cannot be asked: "+err.Error())
+			}
 			_ = concurrency.Sleep(ctx, pause) // ends with ctx
 		case do != grantNothing:
 			retry.Reset()
 		default:
 			retry.Reset()
+			if f.waits != "" {
+				g.reportSeparately(report)
+			}
 			notify(enter, why)
 			g.await(ctx, again, enter)
 		}
 	}
 	return ctx.Err()
-}
-
-// interested reports whether what is stored matters now. A host that can only
-// wait for an offer knows that from its watches.
-func (g *Grantee) interested(f grantFacts) bool {
-	return !f.waits && (f.enter != "" || f.blocked != "" || f.record.ID != "" || f.record.Intent != nil || !g.read)
 }
 
 func notify(q *request, why string) {
@@ -349,16 +332,17 @@ func (g *Grantee) await(ctx context.Context, at time.Time, enter *request) {
 	case <-waiting.Done():
 	case <-g.news.C():
 	case <-recheck:
-		g.change(func() bool { g.verify = true; return true })
+		g.reread()
 	}
 }
 
-// facts gathers what is known; read says that what is stored has to be read.
-func (g *Grantee) facts() (f grantFacts, enter, report, leave *request, read bool) {
+// facts gathers what is known.
+func (g *Grantee) facts() (f *grantFacts, enter, report, leave *request) {
+	seen, known := g.o.Report.Seen().Get()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	f = grantFacts{
-		record: g.record, permit: g.permit.WithSpec(g.noticed.Spec), blocked: g.blocked, lifted: g.lifted,
+	f = &grantFacts{
+		record: g.record, known: known && !g.unread, blocked: g.blocked, lifted: g.lifted,
 		healthy: g.checked && len(g.failing) == 0, since: g.since,
 	}
 	if g.enter != nil {
@@ -370,61 +354,15 @@ func (g *Grantee) facts() (f grantFacts, enter, report, leave *request, read boo
 	if g.leave != nil {
 		f.leave = g.leave.version
 	}
-	f.waits = g.waitsForOffer(f)
-	return f, g.enter, g.report, g.leave, g.stale
-}
-
-// waitsForOffer reports whether the watches say that the host can only wait for
-// an offer, so that nothing has to be read to know that.
-func (g *Grantee) waitsForOffer(f grantFacts) bool {
-	d, grant := g.noticed.Spec.Value, g.noticed.Grants.Value.Of(cluster.VersionChange)
-	paced := g.noticed.Spec.Exists && d.Version == f.enter && d.Paced() && d.Stopped == nil && !d.Aborted
-	offered := grant.State == pace.Offered && grant.Tag == f.enter
-	declined := grant.ID != "" && grant.ID == g.permit.Report.Answered(cluster.VersionChange).Declined
-	return paced && g.known && !offered && !declined && !g.verify && g.read && f.enter != "" && f.leave == "" && f.report == "" && f.record.ID == "" && f.record.Intent == nil
-}
-
-// offerNoticed makes the permit of what the watches delivered, if that is an offer which
-// the host can accept. No request is needed then: the acceptance holds only while all of
-// it is so.
-func (g *Grantee) offerNoticed(f *grantFacts) bool {
-	if !g.read || f.enter == "" || f.leave != "" || f.report != "" || f.record.ID != "" || f.record.Intent != nil {
-		return false
+	err := cmp.Or(g.watches[:]...)
+	if err == nil {
+		f.permit, err = g.o.Rollouts.Noticed(g.o.Node, g.noticed, seen)
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.verify {
-		return false
-	}
-	p, err := g.o.Rollouts.Noticed(g.o.Node, g.noticed, g.permit.Report)
-	if err != nil || p.Report.Answered(cluster.VersionChange).Open() {
-		return false
-	}
-	p.Roles = g.roles()
-	if free, _ := p.Free(f.enter, time.Now()); free {
-		return false // this is read
-	}
-	if ok, _ := p.Offer(f.enter, time.Now()); !ok {
-		return false
-	}
-	g.stale = false
-	g.permit, f.permit, f.waits = p, p, false
-	return true
-}
-
-// refresh reads what is stored.
-func (g *Grantee) refresh(ctx context.Context, f *grantFacts) error {
-	g.mu.Lock()
-	g.stale, g.verify = false, false
-	g.mu.Unlock()
-	p, err := g.o.Rollouts.Permit(ctx, g.o.Node)
 	if err != nil {
-		g.change(func() bool { return true })
-		return err
+		f.waits = "the rollout cannot be asked: " + err.Error()
 	}
-	p.Roles = g.roles()
-	g.permit, f.permit, f.waits, g.read = p, p, false, true
-	return nil
+	f.permit.Report, f.permit.Roles = seen, g.roles()
+	return f, g.enter, g.report, g.leave
 }
 
 func (g *Grantee) roles() []string {
@@ -436,48 +374,47 @@ func (g *Grantee) roles() []string {
 
 // keep writes the record down before anything follows from it.
 func (g *Grantee) keep(r grantRecord) error {
-	if err := writeGrant(g.file, r); err != nil {
-		return err
+	if err := g.doc.Save(r); err != nil {
+		return fmt.Errorf("record of the grant cannot be written: %w", err)
 	}
 	g.record = r
 	return nil
 }
 
+// errAskedAgain: what is stored does not say what the watches delivered, which follows.
+var errAskedAgain = errors.New("the watches have not delivered yet what is stored")
+
 // perform carries out one action.
-func (g *Grantee) perform(ctx context.Context, f grantFacts, do grantAction, why string, enter, report, leave *request) error {
-	r, old := g.record, f.permit.Report.Answered(cluster.VersionChange)
+func (g *Grantee) perform(
+	ctx context.Context, f *grantFacts, do grantAction, why string, enter, report, leave *request, events AdmissionEvents,
+) error {
+	r := g.record
+	a := f.permit.Report.Answered(cluster.VersionChange)
 	switch do {
 	case grantNothing:
+	case grantRead:
+		return g.read(ctx, f.enter, events)
 	case grantAdopt:
-		return g.keep(r.accepted())
+		return g.keep(grantRecord{Held: r.Accepted()})
 	case grantForget:
 		r.Intent = nil
 		return g.keep(r)
-	case grantClose:
-		return g.keep(grantRecord{Intent: r.Intent})
-	case grantReassert:
-		return g.answer(ctx, old, r.answer(old))
+	case grantReport:
+		return g.write(ctx, r, report)
 	case grantLost:
-		g.o.Log.Warn("this host has a grant that it does not know: its record was lost", "grant", old.ID, "version", old.Tag)
-		lost := grantRecord{ID: old.ID, Version: old.Tag, Since: old.Since, Failed: "the host lost its record of the grant", Stranded: old.State == cluster.GrantStranded, Intent: r.Intent}
-		if err := g.keep(lost); err != nil {
-			return err
-		}
-		return g.answer(ctx, old, lost.answer(old))
+		g.o.Log.Warn("this host has a grant that it does not know: its record was lost", "grant", a.ID, "version", a.Tag)
+		lost := change.LostOf(a)
+		lost.Intent = r.Intent
+		return g.keep(grantRecord{Held: lost})
 	case grantStrand:
 		r.Stranded = true
-		if err := g.keep(r); err != nil {
-			return err
-		}
-		return g.answer(ctx, old, r.answer(old))
+		return g.keep(r)
 	case grantDecline:
-		next := old
-		next.Declined, next.Reason, next.Ready = f.permit.Grant.ID, why, false
-		return g.answer(ctx, old, next)
+		r.Held = r.Declining(f.permit.Grant, why)
+		return g.keep(r)
 	case grantReady:
-		next := old
-		next.Ready = true
-		return g.answer(ctx, old, next)
+		r.Ready = true
+		return g.keep(r)
 	case grantAccept:
 		return g.accept(ctx, f)
 	case grantEnter:
@@ -493,11 +430,23 @@ func (g *Grantee) perform(ctx context.Context, f grantFacts, do grantAction, why
 		}
 		g.finished(&g.enter, enter)
 	case grantFree:
+		p, err := g.o.Rollouts.Permit(ctx, g.o.Node)
+		if err != nil {
+			return err
+		}
+		p.Roles = f.permit.Roles
+		if free, _ := p.Free(f.enter, time.Now()); !free {
+			return errAskedAgain
+		}
 		g.finished(&g.enter, enter)
 	case grantLift:
 		return g.lift(ctx, r, cmp.Or(f.leave, f.report))
 	case grantFinish:
-		return g.finish(ctx, r, old, report)
+		if err := g.keep(r.done(time.Now())); err != nil {
+			return err
+		}
+		g.o.Log.Info("the grant is done", "version", r.Tag)
+		return g.write(ctx, g.record, report)
 	case grantSeparate:
 		g.reportSeparately(report)
 	case grantLeft:
@@ -506,21 +455,18 @@ func (g *Grantee) perform(ctx context.Context, f grantFacts, do grantAction, why
 	return nil
 }
 
-// finish ends the grant, in the transaction of the report that is to be written, if one is.
-func (g *Grantee) finish(ctx context.Context, r grantRecord, old cluster.Answer, report *request) error {
-	next := r.answer(old)
-	next.State, next.Reason, next.Ended = cluster.GrantDone, "", time.Now().UTC().Truncate(time.Second)
-	change := func(d cluster.Report) cluster.Report { return d }
-	if report != nil {
-		change = report.change
-	}
-	if written, err := g.answerWith(ctx, old, next, change); err != nil || !written {
+// read reads the report. A host that waits to begin may hear that it runs the version already: a
+// backup that was restored says so, and then it is never offered a grant.
+func (g *Grantee) read(ctx context.Context, enter string, events AdmissionEvents) error {
+	_, err := g.o.Report.Change(ctx, func(d cluster.Report) (cluster.Report, error) { return d, nil })
+	if err != nil {
 		return err
 	}
-	g.o.Log.Info("the grant is done", "version", r.Version)
-	err := g.keep(grantRecord{Intent: r.Intent})
-	g.finished(&g.report, report) // also after an error: it is written
-	return err
+	g.change(func() { g.unread = false })
+	if seen, _ := g.o.Report.Seen().Get(); enter != "" && seen.Version == enter {
+		events.Reassert()
+	}
+	return nil
 }
 
 // reportSeparately has the report written before the grant ends.
@@ -543,7 +489,7 @@ func (g *Grantee) finished(place **request, q *request) {
 
 // lift brings the host back into service; version is what it runs, if it does.
 func (g *Grantee) lift(ctx context.Context, r grantRecord, version string) error {
-	if r.ID != "" && !r.Recorded && version == r.Version {
+	if r.Open() && !r.Recorded && version == r.Tag {
 		r.Recorded = true
 		if err := g.keep(r); err != nil {
 			return err
@@ -559,63 +505,61 @@ func (g *Grantee) lift(ctx context.Context, r grantRecord, version string) error
 // accept writes the intent down and accepts the grant, in a transaction that
 // holds only while the offer does. Where its answer is lost what became of it is
 // read; a late acceptance is the same one.
-func (g *Grantee) accept(ctx context.Context, f grantFacts) error {
-	now := time.Now().UTC().Truncate(time.Second)
+func (g *Grantee) accept(ctx context.Context, f *grantFacts) error {
 	r := g.record
-	r.Intent = &grantIntent{ID: f.permit.Grant.ID, Version: f.permit.Grant.Tag, Since: now, Until: f.permit.Grant.Until}
+	r.Held = r.Accepting(f.permit.Grant, time.Now())
 	if err := g.keep(r); err != nil {
 		return err
 	}
-	old, next := f.permit.Report.Answered(cluster.VersionChange), r.accepted().answer(cluster.Answer{})
+	next := grantRecord{Held: r.Accepted()}
+	old, answer := f.permit.Report.Answered(cluster.VersionChange), next.Answer(cluster.VersionChange)
 	_, err := g.o.Report.ChangeFenced(ctx, func(d cluster.Report) (cluster.Report, error) {
 		switch d.Answered(cluster.VersionChange) {
 		case old:
-		case next:
+		case answer:
 			return d, nil
 		default:
 			return d, errOtherAnswer
 		}
-		return d.With(cluster.CategoryConfig, cluster.CategoryState{State: cluster.StateRunning, Version: next.Tag}, now).WithAnswer(next), nil
+		return d.With(cluster.CategoryConfig, cluster.CategoryState{State: cluster.StateRunning, Version: answer.Tag}, answer.Since).WithAnswer(answer), nil
 	}, f.permit.Fence)
 	switch {
-	case errors.Is(err, kv.ErrConflict), errors.Is(err, errOtherAnswer), errors.Is(err, consul.ErrOutcomeUnknown):
-		g.change(func() bool { g.verify = true; return true })
+	case errors.Is(err, kv.ErrConflict): // nothing was written, nor will be; the watches deliver what it met
+		r.Intent = nil
+		if err := g.keep(r); err != nil {
+			return err
+		}
+		return errAskedAgain
+	case errors.Is(err, errOtherAnswer), errors.Is(err, consul.ErrOutcomeUnknown):
+		g.reread()
 		return nil
 	case err != nil:
 		return err
 	}
-	g.o.Log.Info("accepted a grant", "grant", next.ID, "version", next.Tag)
-	g.permit.Report = g.permit.Report.WithAnswer(next)
-	g.record = r.accepted() // after a crash before it is written the report says that the intent was carried out
+	g.o.Log.Info("accepted a grant", "grant", answer.ID, "version", answer.Tag)
+	g.record = next // after a crash before it is written the report says that the intent was carried out
 	return nil
 }
 
 // errOtherAnswer: the stored report does not have the answer that was decided on.
 var errOtherAnswer = errors.New("the report has another answer")
 
-// answer replaces what the report says of grants, if that is as it was decided on.
-func (g *Grantee) answer(ctx context.Context, old, next cluster.Answer) error {
-	_, err := g.answerWith(ctx, old, next, func(d cluster.Report) cluster.Report { return d })
-	return err
-}
-
-// answerWith is answer with another change of the report in the same transaction. Where
-// written is false, what is stored is another answer, or not known, and is read again.
-func (g *Grantee) answerWith(
-	ctx context.Context, old, next cluster.Answer, also func(cluster.Report) cluster.Report,
-) (written bool, err error) {
-	_, err = g.o.Report.Change(ctx, func(d cluster.Report) (cluster.Report, error) {
-		if now := d.Answered(cluster.VersionChange); now != old && now != next {
-			return d, errOtherAnswer
+// write has the report say what the record does. It ends the request to report a version that the grant which
+// ended was for, in the same transaction.
+func (g *Grantee) write(ctx context.Context, r grantRecord, report *request) error {
+	with := report != nil && !r.Open() && r.Tag == report.version
+	_, err := g.o.Report.Change(ctx, func(d cluster.Report) (cluster.Report, error) {
+		if with {
+			d = report.change(d)
 		}
-		return also(d).WithAnswer(next), nil
+		return d.WithAnswer(r.Answer(cluster.VersionChange)), nil
 	})
-	if errors.Is(err, errOtherAnswer) || errors.Is(err, consul.ErrOutcomeUnknown) {
-		g.change(func() bool { return true })
-		return false, nil
+	if errors.Is(err, consul.ErrOutcomeUnknown) {
+		g.reread()
+		return nil
 	}
-	if err == nil {
-		g.permit.Report = g.permit.Report.WithAnswer(next)
+	if err == nil && with {
+		g.finished(&g.report, report)
 	}
-	return err == nil, err
+	return err
 }

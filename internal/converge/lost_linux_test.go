@@ -8,19 +8,21 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/crashtest"
+	"github.com/jorc/jorc/internal/durable"
 )
 
 // documents are what this package keeps on the disk.
 var documents = map[string]crashtest.Document{
 	"grant.json": {
 		Write: func(dir, content string) error {
-			return writeGrant(filepath.Join(dir, "state", "grant.json"), grantRecord{ID: "g", Version: content})
+			return durable.NewDoc[grantRecord](filepath.Join(dir, "state", "grant.json"), grantFormat).Save(grantRecord{Held: change.Held{ID: "g", Tag: content}})
 		},
 		Read: func(dir string) (string, error) {
-			r, err := readGrant(filepath.Join(dir, "state", "grant.json"))
-			return r.Version, err
+			r, _, err := durable.NewDoc[grantRecord](filepath.Join(dir, "state", "grant.json"), grantFormat).Load()
+			return r.Tag, err
 		},
 	},
 	"converge.json": {

@@ -59,14 +59,15 @@ func (r *Rollouts) Permit(ctx context.Context, node string) (Permit, error) {
 type Noticed struct {
 	Desired kv.Entry[string]
 	Spec    kv.Entry[Spec]
+	Damaged error // why Spec cannot be read; nil: it can
 	Control kv.Entry[cluster.Control]
 	Grants  kv.Entry[change.Grants]
 }
 
-// Noticed returns the permit of n and of the report as the node wrote it last. It serves
-// to accept a grant only: that is fenced, so nothing follows from a part that is out of date.
+// Noticed returns the permit of n and of the report as the node wrote it last. A grant is accepted by it,
+// which is fenced, so nothing follows from a part that is out of date; who begins without one asks Permit first.
 func (r *Rollouts) Noticed(node string, n Noticed, last cluster.Report) (Permit, error) {
-	s, err := r.assemble(n.Desired, n.Spec, nil)
+	s, err := r.assemble(n.Desired, n.Spec, n.Damaged)
 	if err != nil {
 		return Permit{}, err
 	}
@@ -108,15 +109,6 @@ func (r *Rollouts) WatchControl(ctx context.Context, handle func(kv.Update[clust
 // ctx ends; then it returns ctx's error.
 func (r *Rollouts) WatchGrants(ctx context.Context, node string, handle func(kv.Update[change.Grants])) error {
 	return change.GrantsAt(r.store, node).Watch(ctx, handle)
-}
-
-// WithSpec returns the permit with a newer Spec of the rollout, as a watch
-// delivers it. The desired version stays as it was read.
-func (p Permit) WithSpec(e kv.Entry[Spec]) Permit {
-	if e.Exists && p.Exists && e.Index > p.spec.Index {
-		p.spec, p.Document = e, join(e.Value, Book{})
-	}
-	return p
 }
 
 // Fence adds to t what the acceptance of p's grant depends on: the lock of the
