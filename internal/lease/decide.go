@@ -92,13 +92,13 @@ func decide(f *facts, now time.Time) (do step, again time.Time) {
 			return read, again
 		}
 		return nothing, again
-	case r.Intent != "" && answer.ID == r.Intent:
+	case r.Grant.Intent != nil && answer.ID == r.Grant.Intent.ID:
 		return adopt, again
-	case r.Intent != "":
+	case r.Grant.Intent != nil:
 		return forget, again
 	case r.Wish == "" && answer.Open():
 		return lost, again
-	case r.Grant == "" && r.Wish != "":
+	case !r.Grant.Open() && r.Wish != "":
 		return decideAsking(f, now)
 	case !r.in(f.seen, f.node).Equal(f.seen):
 		return report, again
@@ -115,7 +115,7 @@ func decideAsking(f *facts, now time.Time) (do step, again time.Time) {
 	r := &f.rec
 	kept, until := f.kept(now)
 	g := f.grant()
-	acceptable := g.Tag == r.Wish && g.State == pace.Offered && g.Session != "" && g.ID != r.Declined && f.stopped(now) == nil
+	acceptable := g.Tag == r.Wish && g.State == pace.Offered && g.Session != "" && g.ID != r.Grant.Declined && f.stopped(now) == nil
 	settled := f.reset.Add(afterReset)
 	switch {
 	case f.end || !kept:
@@ -212,13 +212,13 @@ func (f *facts) waits(now time.Time) *Refusal {
 		return &Refusal{Kind: NotHealthy, Reason: "this host is not healthy: " + text.Line(strings.Join(f.failing, "; "), MostReason)}
 	case r.Ending:
 		return &Refusal{Kind: NotHealthy, Reason: "the checks of this host have to pass for " + r.MinHealthy.String(), At: f.since.Add(r.MinHealthy)}
-	case r.Grant != "" && f.busy:
+	case r.Grant.Open() && f.busy:
 		return &Refusal{Kind: Waiting, Reason: "a job runs on this host: the lease begins when its task has ended"}
-	case r.Grant != "" && r.Out && r.Drain == 0:
+	case r.Grant.Open() && r.Out && r.Drain == 0:
 		return &Refusal{Kind: Waiting, Reason: "the host goes into maintenance"}
-	case r.Grant != "" && r.Out:
+	case r.Grant.Open() && r.Out:
 		return &Refusal{Kind: Waiting, Reason: "the host drains for " + r.Drain.String(), At: now.Add(r.Drain - f.drained)}
-	case r.Grant != "":
+	case r.Grant.Open():
 		return &Refusal{Kind: Waiting, Reason: "the lease has its place"}
 	case stopped != nil:
 		return stopped
@@ -249,11 +249,11 @@ func (f *facts) waits(now time.Time) *Refusal {
 func (f *facts) status(now time.Time) Status {
 	r := &f.rec
 	s := Status{ID: r.ID, Reason: r.Reason, Since: r.Since, Until: r.over(), Waits: f.waits(now), Trouble: r.Trouble}
-	s.Rebooted = r.Grant != "" && r.Boot != f.boot
+	s.Rebooted = r.Grant.Open() && r.Boot != f.boot
 	switch {
 	case r.Wish == "":
 		return Status{}
-	case r.Grant == "":
+	case !r.Grant.Open():
 		s.State = Asked
 	case r.Ending:
 		s.State = Ending

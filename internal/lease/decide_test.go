@@ -32,7 +32,7 @@ func (f *facts) offer(g change.Grant) *facts {
 // placed are the facts of a host that has its place.
 func placed() *facts {
 	f := asking()
-	f.rec.Grant, f.rec.Accepted, f.rec.Boot = "g", start, "b"
+	f.rec.Grant, f.rec.Boot = change.Held{ID: "g", Tag: "w", Since: start}, "b"
 	f.seen = f.rec.in(f.seen, f.node)
 	return f
 }
@@ -66,7 +66,7 @@ func TestDecide(t *testing.T) {
 		{"an offer for a lease before", asking().offer(change.Grant{Tag: "v", ID: "g", State: pace.Offered, Session: "s"}), 0, nothing, 0},
 		{"an offer without a session", asking().offer(change.Grant{Tag: "w", ID: "g", State: pace.Offered}), 0, nothing, 0},
 		{"an offer that was withdrawn", asking().offer(change.Grant{Tag: "w", ID: "g", State: pace.Withdrawn, Session: "s"}), 0, nothing, 0},
-		{"an offer that it declined", asking().offer(offered).with(func(f *facts) { f.rec.Declined = "g" }), 0, nothing, 0},
+		{"an offer that it declined", asking().offer(offered).with(func(f *facts) { f.rec.Grant.Declined = "g" }), 0, nothing, 0},
 		{"an offer in a pause", asking().offer(offered).with(func(f *facts) { f.control.Paused = &cluster.Hold{} }), 0, nothing, 0},
 		{"an offer while it is held", asking().offer(offered).with(func(f *facts) { f.held = "by me" }), 0, nothing, 0},
 		{"an offer whose freeze has begun", asking().offer(change.Grant{Tag: "w", ID: "g", State: pace.Offered, Session: "s", Until: start}), 0, decline, 0},
@@ -76,8 +76,12 @@ func TestDecide(t *testing.T) {
 		{"the caller has left, and comes again", asking().with(func(f *facts) { f.calls, f.rec.Keep = 0, time.Minute }), 0, nothing, time.Minute},
 		{"the caller does not come again", asking().with(func(f *facts) { f.calls, f.rec.Keep = 0, time.Minute }), time.Minute, withdraw, 0},
 		{"it is ended", asking().offer(offered).with(func(f *facts) { f.end = true }), 0, withdraw, 0},
-		{"the acceptance was carried out", func() *facts { f := placed(); f.rec = record{Wish: "w", Intent: "g"}; return f }(), 0, adopt, 0},
-		{"the acceptance was not", asking().with(func(f *facts) { f.rec.Intent = "g" }), 0, forget, 0},
+		{"the acceptance was carried out", func() *facts {
+			f := placed()
+			f.rec = record{Wish: "w", Grant: change.Held{Intent: &change.Intent{ID: "g"}}}
+			return f
+		}(), 0, adopt, 0},
+		{"the acceptance was not", asking().with(func(f *facts) { f.rec.Grant.Intent = &change.Intent{ID: "g"} }), 0, forget, 0},
 		{"a lease of which it knows nothing", func() *facts { f := placed(); f.rec = record{}; return f }(), 0, lost, 0},
 		{"a wish of which it knows nothing", func() *facts { f := asking(); f.rec = record{}; return f }(), 0, report, 0},
 		{"a report of before the acceptance", func() *facts { f := placed(); f.seen = asking().seen; return f }(), 0, report, 0},
@@ -162,15 +166,15 @@ func TestDecideSafely(t *testing.T) {
 		ok := true
 		switch do {
 		case accept:
-			ok = g.Tag == "w" && g.State == pace.Offered && f.control.Paused == nil && f.calls > 0 && reported && f.rec.Grant == ""
+			ok = g.Tag == "w" && g.State == pace.Offered && f.control.Paused == nil && f.calls > 0 && reported && !f.rec.Grant.Open()
 		case enter:
-			ok = f.taken && f.rec.Grant != "" && reported && !f.rec.Ending
+			ok = f.taken && f.rec.Grant.Open() && reported && !f.rec.Ending
 		case ready:
-			ok = f.taken && f.rec.Out && f.drained >= f.rec.Drain && f.calls > 0 && f.rec.Grant != ""
+			ok = f.taken && f.rec.Out && f.drained >= f.rec.Drain && f.calls > 0 && f.rec.Grant.Open()
 		case finish:
 			ok = f.lifted && f.checked && len(f.failing) == 0 && f.rec.Ending && now.Sub(f.since) >= f.rec.MinHealthy
 		case withdraw:
-			ok = f.rec.Grant == ""
+			ok = !f.rec.Grant.Open()
 		}
 		if !ok {
 			t.Fatalf("%q of %+v", do, f)

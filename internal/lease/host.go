@@ -362,7 +362,7 @@ func (h *Host) gather() *facts {
 	if h.part != nil {
 		f.node, f.roles = h.part.Node, h.part.Roles()
 	}
-	if f.rec.Grant != "" {
+	if f.rec.Grant.Open() {
 		f.age = f.rec.Age.Elapsed()
 	}
 	if !f.rec.Drained.Begun.IsZero() {
@@ -509,7 +509,7 @@ func (h *Host) loop(ctx context.Context, g *errgroup.Group) error {
 		do, again := decide(f, time.Now())
 		h.publish()
 		h.mu.Unlock()
-		if f.taken && (f.rec.Grant == "" || f.rec.Ending) {
+		if f.taken && (!f.rec.Grant.Open() || f.rec.Ending) {
 			h.letGo()
 		}
 		if taking := h.isTaking(); do == nothing || do == take && !taking.IsZero() {
@@ -562,15 +562,15 @@ func (h *Host) perform(ctx context.Context, f *facts, do step, g *errgroup.Group
 		h.o.Log.Warn("this host has a lease that it does not know: its record was lost", "grant", f.seen.Answered(cluster.LeaseChange(f.node)).ID)
 		return h.record(f, lostRecord(f, h.o.Least))
 	case adopt:
-		return h.record(f, r.accepted(f.seen.Answered(cluster.LeaseChange(f.node)).Since, f.boot))
+		return h.record(f, r.accepted(f.boot))
 	case forget:
-		r.Intent = ""
+		r.Grant.Intent = nil
 		r.Try++
 		return h.record(f, r)
 	case withdraw:
 		return h.record(f, r.ended())
 	case decline:
-		r.Declined, r.Why = f.grant().ID, "a freeze has begun by this host's clock"
+		r.Grant = r.Grant.Declining(f.grant(), "a freeze has begun by this host's clock")
 		return h.record(f, r)
 	case accept:
 		return h.accept(ctx, p, f)
@@ -610,8 +610,8 @@ func (h *Host) perform(ctx context.Context, f *facts, do step, g *errgroup.Group
 }
 
 // accepted is the record once the acceptance of its intent was carried out.
-func (r record) accepted(at time.Time, boot string) record {
-	r.Grant, r.Intent, r.Accepted, r.Boot, r.Age = r.Intent, "", at, boot, durable.StartStopwatch()
+func (r record) accepted(boot string) record {
+	r.Grant, r.Boot, r.Age = r.Grant.Accepted(), boot, durable.StartStopwatch()
 	return r
 }
 
@@ -621,7 +621,7 @@ func lostRecord(f *facts, least time.Duration) record {
 	w, _ := f.seen.Wish()
 	return record{
 		Wish: a.Tag, ID: "unknown", Reason: w.Reason, For: DefaultFor, MinHealthy: least, Since: w.Since, Try: w.Try,
-		Grant: a.ID, Accepted: a.Since, Boot: f.boot, Age: durable.StartStopwatch(), Ending: true, Lost: true,
+		Grant: change.Held{ID: a.ID, Tag: a.Tag, Since: a.Since}, Boot: f.boot, Age: durable.StartStopwatch(), Ending: true, Lost: true,
 	}
 }
 
@@ -660,16 +660,16 @@ func (h *Host) accept(ctx context.Context, p *Part, f *facts) error {
 	grants, control := h.grants, h.control
 	h.mu.Unlock()
 	r, g := f.rec, f.grant()
-	r.Intent = g.ID
+	r.Grant = r.Grant.Accepting(g, time.Now())
 	if err := h.record(f, r); err != nil {
 		return err
 	}
-	next := r.accepted(time.Now().UTC().Truncate(time.Second), f.boot)
+	next := r.accepted(f.boot)
 	_, err := p.Report.ChangeFenced(ctx, func(d cluster.Report) (cluster.Report, error) { return next.in(d, p.Node), nil },
 		func(t *kv.Txn) { change.Accept(t, p.Node, g, grants, control) })
 	switch {
 	case errors.Is(err, kv.ErrConflict): // nothing was written, nor will be
-		r.Intent = ""
+		r.Grant.Intent = nil
 		if err := h.record(f, r); err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package lease
 import (
 	"time"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/durable"
 )
@@ -23,13 +24,9 @@ type record struct {
 
 	// Try is another number after each offer of which it is not known whether it was accepted: that makes the
 	// report another one, so that a late acceptance fails.
-	Try      int       `json:"try,omitempty"`
-	Intent   string    `json:"intent,omitempty"`   // the grant that is being accepted
-	Declined string    `json:"declined,omitempty"` // the grant that was declined last
-	Why      string    `json:"why,omitempty"`      // it was declined
-	Grant    string    `json:"grant,omitempty"`    // that was accepted; empty: none
-	Accepted time.Time `json:"accepted,omitzero"`
-	Boot     string    `json:"boot,omitempty"` // of the host, when it accepted
+	Try   int         `json:"try,omitempty"`
+	Grant change.Held `json:"grant,omitzero"`
+	Boot  string      `json:"boot,omitempty"` // of the host, when it accepted
 
 	Age     durable.Stopwatch `json:"age,omitzero"`     // since the acceptance
 	Out     bool              `json:"out,omitempty"`    // in maintenance, or about to be
@@ -42,7 +39,7 @@ type record struct {
 	Obeyed string `json:"obeyed,omitempty"` // the last order of which the lease is over
 }
 
-const recordFormat = 1
+const recordFormat = 2
 
 // ended is the record once the lease is over.
 func (r record) ended() record {
@@ -54,25 +51,20 @@ func (r record) ended() record {
 
 // over is when the time of the lease is over; zero: it has no place yet.
 func (r record) over() time.Time {
-	if r.Grant == "" || r.For == 0 {
+	if !r.Grant.Open() || r.For == 0 {
 		return time.Time{}
 	}
-	return r.Accepted.Add(r.For)
+	return r.Grant.Since.Add(r.For)
 }
 
 // in returns what a report says of the lease, in place of what d says.
 func (r record) in(d cluster.Report, node string) cluster.Report {
-	a := cluster.Answer{Change: cluster.LeaseChange(node)}
 	if r.Wish == "" {
-		return d.Wishing(nil).WithAnswer(a)
+		return d.Wishing(nil).WithAnswer(cluster.Answer{Change: cluster.LeaseChange(node)})
 	}
 	w := cluster.Wish{ID: r.Wish, Try: r.Try, Reason: r.Reason, Since: r.Since, Until: r.over(), Trouble: r.Trouble}
 	if r.Ordered {
 		w.Order, w.Ready = r.ID, r.Ready && !r.Ending
 	}
-	a.Declined, a.Reason = r.Declined, r.Why
-	if r.Grant != "" {
-		a.ID, a.Tag, a.State, a.Since = r.Grant, r.Wish, cluster.GrantAccepted, r.Accepted
-	}
-	return d.Wishing(&w).WithAnswer(a)
+	return d.Wishing(&w).WithAnswer(r.Grant.Answer(cluster.LeaseChange(node)))
 }
