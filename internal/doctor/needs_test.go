@@ -83,6 +83,7 @@ orchestrator {}
 		`key "jorc/prod/current_version" { policy = "write" } optional`,
 		`key "jorc/prod/current/control" { policy = "write" } optional`,
 		`key "jorc/prod/current/version" { policy = "write" } optional`,
+		`key "jorc/prod/changes/version/state" { policy = "write" } optional`,
 		`key_prefix "jorc/prod/host/" { policy = "write" } optional`,
 		`key_prefix "jorc/prod/running_version/" { policy = "write" } optional`,
 		`key_prefix "jorc/prod/status/" { policy = "write" } optional`,

@@ -1166,6 +1166,8 @@ type RolloutSpread struct {
 
 // RolloutStatus Status is a rollout with what is known of the members.
 type RolloutStatus struct {
+	Aborted *bool `json:"aborted,omitempty"`
+
 	// Admitted members within the present step
 	Admitted int64 `json:"admitted"`
 
@@ -1184,6 +1186,12 @@ type RolloutStatus struct {
 
 	// By who triggered it
 	By *string `json:"by,omitempty"`
+
+	// Consent Approval is an operator's consent to continue after a step.
+	Consent *PaceApproval `json:"consent,omitempty"`
+
+	// Consented Consented: it needs no consent to continue after the canary. Consent is the last one.
+	Consented *bool `json:"consented,omitempty"`
 
 	// Counts at the last change of phase
 	Counts PaceCounts `json:"counts"`
@@ -1248,6 +1256,9 @@ type RolloutStatus struct {
 
 	// Repolicied Repolicied is the last change of the policy; nil: there was none.
 	Repolicied *RolloutRepolicied `json:"repolicied,omitempty"`
+
+	// Resumed Resumed is when the last pause ended; what had failed until then is accepted.
+	Resumed *time.Time `json:"resumed,omitempty"`
 
 	// RollbackOf RollbackOf: this rollout takes another one back.
 	RollbackOf *RolloutRollback `json:"rollback_of,omitempty"`
