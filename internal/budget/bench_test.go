@@ -2,12 +2,14 @@ package budget_test
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
 	"github.com/jorc/jorc/internal/budget"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/lease"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
@@ -55,6 +57,21 @@ func fleet(b *testing.B, now time.Time, all bool) (cluster.State, rollout.Stored
 	return s, stored, stage.Documents{Stage: "edge", Turns: stage.Turns{Active: true, Seq: 2500}}, []runs.Active{run}
 }
 
+// askFor is the state with n hosts that ask for a lease.
+func askFor(b *testing.B, s cluster.State, n int, now time.Time) cluster.State {
+	b.Helper()
+	s.Hosts = maps.Clone(s.Hosts)
+	for node, h := range s.Hosts {
+		if n--; n < 0 {
+			break
+		}
+		asks := *h
+		asks.Report = h.Report.Wishing(&cluster.Wish{ID: node, Since: now.Add(-time.Minute)})
+		s.Hosts[node] = &asks
+	}
+	return s
+}
+
 // BenchmarkPass plans, on a state that is there, with one active change and with three: the pass
 // that offers grants, and after it the round of a cycle, which plans stages and runs on one count. Target: a pass with three
 // takes at most 1.5 times as long as one with one, and at most 40 ms.
@@ -86,6 +103,19 @@ func BenchmarkPass(b *testing.B) {
 		if changes == 1 {
 			continue
 		}
+		asking := askFor(b, s, 17, now)
+		b.Run("the granter's pass, 20 active", func(b *testing.B) {
+			for b.Loop() {
+				plan(b, &asking, stored, documents, func(members rollout.State, places *pace.Account) {
+					if members.Places = places; len(rollout.Plan(stored.Document, members, now).Offers) == 0 {
+						b.Fatal("nothing is offered")
+					}
+					if next, _, _ := lease.Plan(lease.AskingIn(&asking, &members), &members, "s", now); len(next) == 0 {
+						b.Fatal("no lease is granted, and none waits")
+					}
+				})
+			}
+		})
 		members := s.Members(nil)
 		for i := range members {
 			members[i].Agent = cluster.AgentUp

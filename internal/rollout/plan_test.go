@@ -544,3 +544,40 @@ func TestLogicalMember(t *testing.T) {
 		}
 	}
 }
+
+// TestJoinsDuringRollout: a host that joins while a rollout is under way takes its place in the order. It begins at once
+// where its step has begun, and stays on its version until that begins otherwise.
+func TestJoinsDuringRollout(t *testing.T) {
+	t.Parallel()
+	d := started(t, pace.Policy{Batches: amounts(t, "50%,100%"), MaxParallel: pace.Amount{N: 100, Percent: true}, Bake: pace.Duration(time.Hour)})
+	v := fleetOf(8, nil)
+	d = rollout.Plan(d, v, noon).Document
+	v = changed(v, admitted(d, v), arrive)
+	now := noon.Add(time.Minute)
+	d = rollout.Plan(d, v, now).Document // the first half bakes
+	var early, late string
+	for i := 9; i < 60; i++ {
+		with := v
+		joined := rollout.Member{Node: "n" + strconv.Itoa(i), Roles: []string{"worker"}, Version: "v1"}
+		set(&joined, true, false)
+		with.Members = append(slices.Clone(v.Members), joined)
+		in := slices.Contains(admitted(d, with), joined.Node)
+		plan := rollout.Plan(rollout.Plan(d, with, now).Document, with, now) // a step that is no longer done bakes again
+		if got := slices.Contains(offered(plan), joined.Node); got != in || plan.Document.Batch != 1 {
+			t.Errorf("%s joined, of the step that has begun: %v; it is offered a grant: %v; %+v", joined.Node, in, got, plan.Document.Progress)
+		}
+		if in {
+			early = joined.Node
+			continue
+		}
+		late = joined.Node
+		now := now.Add(2 * time.Hour)
+		next := rollout.Plan(d, with, now).Document
+		if next.Batch != 2 || !slices.Contains(offered(rollout.Plan(next, with, now)), late) {
+			t.Errorf("%s joined, and its step has begun: %+v", late, next.Progress)
+		}
+	}
+	if early == "" || late == "" {
+		t.Errorf("of the first step joined %q, of the second %q", early, late)
+	}
+}

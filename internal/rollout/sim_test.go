@@ -12,7 +12,6 @@ import (
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/pace"
-	"github.com/jorc/jorc/internal/recorded"
 )
 
 // simNode is a host that obeys its grants.
@@ -55,8 +54,6 @@ type fleet struct {
 	// passed, by the number of the step: as the test sees it.
 	runs  map[string]*simRun
 	gates map[int]*simGate
-
-	recorder *recorded.Recorder // nil: plans are not recorded
 }
 
 // simRun is a run of a gate.
@@ -214,7 +211,6 @@ func (f *fleet) act() {
 	c := f.cycles[i]
 	f.cycles = slices.Delete(f.cycles, i, i+1)
 	c.plan = Plan(c.doc, c.state, f.now)
-	f.record(c)
 	f.check(c)
 	if c.docIndex != f.docIndex {
 		return
@@ -248,7 +244,6 @@ func failures(d Document, s State, now time.Time) (nodes []string) {
 func (f *fleet) send() {
 	s := f.look()
 	s.plan = Plan(s.doc, s.state, f.now)
-	f.record(s)
 	f.check(s)
 	if len(s.plan.Offers)+len(s.plan.Withdrawals) > 0 {
 		f.passes = append(f.passes, s)
