@@ -545,7 +545,7 @@ func TestLogicalMember(t *testing.T) {
 	}
 }
 
-// TestJoinsDuringRollout: a host that joins while a rollout is under way takes its place in the order. It begins at once
+// TestJoinsDuringRollout: a host that joins while a rollout is running takes its place in the order. It begins at once
 // where its step has begun, and stays on its version until that begins otherwise.
 func TestJoinsDuringRollout(t *testing.T) {
 	t.Parallel()

@@ -156,8 +156,8 @@ func (f *fleet) open() (n int) {
 	return n
 }
 
-// operate replaces what the rollout is asked for, as an operator does. Everybody sees at once what
-// follows from it.
+// operate replaces what the rollout is asked for, as an operator does. What follows from it is
+// seen at once.
 func (f *fleet) operate(next Document) {
 	f.t.Helper()
 	first := f.book.equal(f.doc.Book()) // since the orchestrator wrote last
