@@ -1,0 +1,60 @@
+package change_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jorc/jorc/internal/change"
+	"github.com/jorc/jorc/internal/cluster"
+)
+
+// TestSettle: what a difference between a host's record and its report means, and that the report which follows from the
+// record leaves nothing to settle.
+func TestSettle(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
+	granted := change.Grant{Change: "version", ID: "2", Tag: "v2"}
+	open := change.Held{}.Accepting(granted, now).Accepted()
+	done := open
+	done.Ended = now.Add(time.Minute)
+	declined := change.Held{}.Declining(granted, "disk full\nof "+strings.Repeat("x", 20_000))
+	none := cluster.Answer{Change: "version"}
+	with := func(a cluster.Answer, set func(*cluster.Answer)) cluster.Answer {
+		set(&a)
+		return a
+	}
+	for name, tt := range map[string]struct {
+		held    change.Held
+		report  cluster.Answer
+		granted change.Grant
+		want    change.Settled
+	}{
+		"nothing":                                {change.Held{}, none, change.Grant{}, change.AsKnown},
+		"an offer":                               {change.Held{}, none, granted, change.AsKnown},
+		"an acceptance on its way":               {change.Held{}.Accepting(granted, now), none, granted, change.AsKnown},
+		"it was carried out":                     {change.Held{}.Accepting(granted, now), open.Answer("version"), granted, change.Adopted},
+		"another grant took the place":           {change.Held{}.Accepting(granted, now), none, change.Grant{ID: "3"}, change.Replaced},
+		"carried out, and then taken back":       {change.Held{}.Accepting(granted, now), open.Answer("version"), change.Grant{ID: "3"}, change.Adopted},
+		"a wiped disk":                           {change.Held{}, open.Answer("version"), granted, change.Lost},
+		"a wiped disk, and a report of the end":  {change.Held{}, done.Answer("version"), granted, change.AsKnown},
+		"a report of before":                     {open, none, granted, change.Differs},
+		"a report with another grant":            {open, with(open.Answer("version"), func(a *cluster.Answer) { a.ID = "1" }), granted, change.Differs},
+		"an end that was not written":            {done, open.Answer("version"), granted, change.Differs},
+		"an end, and a restored report":          {done, none, granted, change.AsKnown},
+		"an end, and an unknown grant":           {done, with(open.Answer("version"), func(a *cluster.Answer) { a.ID = "3" }), granted, change.Lost},
+		"a refusal that was not written":         {declined, none, granted, change.Differs},
+		"a refusal of an offer that is over":     {declined, none, change.Grant{ID: "3"}, change.AsKnown},
+		"stranded":                               {change.Held{ID: "2", Tag: "v2", Since: now, Stranded: true}, open.Answer("version"), granted, change.Differs},
+		"lost before":                            {change.LostOf(open.Answer("version")), open.Answer("version"), granted, change.Differs},
+		"lost before, and an acceptance is made": {change.LostOf(open.Answer("version")).Accepting(change.Grant{ID: "3"}, now), none, change.Grant{ID: "3"}, change.Differs},
+	} {
+		if got := tt.held.Settle(tt.report, tt.granted); got != tt.want {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+		report := cluster.Report{}.WithAnswer(tt.held.Answer("version")).Answered("version")
+		if got := tt.held.Settle(report, tt.granted); got != change.AsKnown && got != change.Replaced {
+			t.Errorf("%s: %q beside the report that follows from it: %+v", name, got, report)
+		}
+	}
+}
