@@ -33,7 +33,7 @@ var layers = map[string]float64{
 	"internal/diagnostics":  7.5, // an archive for a bug report
 	"internal/control":      7.2, // how commands of a host ask its agent for a lease
 	"internal/fleetlock":    7.2, // how other programs do
-	"internal/lease":        6.8, // a host that asks to be out of service
+	"internal/lease":        6.5, // a host that asks to be out of service
 	"internal/orchestrator": 7,
 	"internal/stage":        6.5, // new content of files, with the amounts and the order of rollouts
 	"internal/change":       5.5, // how changes reach hosts: offers, answers, the ledger
