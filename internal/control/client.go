@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/jorc/jorc/internal/concurrency"
@@ -265,6 +266,8 @@ func (c *Client) repeat(ctx context.Context, attempt func() error) error {
 // errBroken is wrapped by the error of a connection that ended before the answer did.
 var errBroken = errors.New("the agent has stopped")
 
+func broken(err error) error { return fmt.Errorf("%w before it answered (%w)", errBroken, err) }
+
 // stream is an answer.
 type stream struct {
 	c     *Client
@@ -289,6 +292,9 @@ func (c *Client) open(ctx context.Context, method, path string, body any) (*stre
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
+		}
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+			return nil, broken(err)
 		}
 		return nil, c.noAgent(err)
 	}
@@ -333,7 +339,7 @@ func (s *stream) next() (message, error) {
 		if errors.Is(err, bufio.ErrTooLong) {
 			return message{}, s.c.unknown("a line of that length")
 		}
-		return message{}, fmt.Errorf("%w before it answered (%w)", errBroken, cmp.Or(err, io.ErrUnexpectedEOF))
+		return message{}, broken(cmp.Or(err, io.ErrUnexpectedEOF))
 	}
 	var m message
 	switch err := json.Unmarshal(s.lines.Bytes(), &m); {
