@@ -512,7 +512,8 @@ func TestLeaseTakeOver(t *testing.T) {
 	second := f.hosts["h1"].asks(lease.Request{ID: "b", Keep: time.Hour})
 	f.hosts["h1"].waits(lease.Budget)
 	stop()
-	f.hosts["h1"].waits(lease.Waiting) // no orchestrator runs, and the next one is awaited
+	f.hosts["h0"].asks(lease.Request{ID: "a"}).ready() // the one that has its lease gets it again
+	f.hosts["h1"].waits(lease.Waiting)                 // no orchestrator runs, and the next one is awaited
 	f.orchestrated()
 	f.hosts["h1"].waits(lease.Budget)
 	f.hosts["h0"].endLease("a")

@@ -56,9 +56,11 @@ type facts struct {
 
 	calls  int       // open ones of the lease's caller
 	called time.Time // when the last of them ended, or this process began
-	end    bool      // the caller is done
-	taken  bool      // no job runs
-	busy   bool      // a job has run for a moment since the host had its place
+	// restarted: this process has the lease of the one before, whose callers have not asked it yet.
+	restarted bool
+	end       bool // the caller is done
+	taken     bool // no job runs
+	busy      bool // a job has run for a moment since the host had its place
 
 	boot    string
 	age     time.Duration // since the acceptance
@@ -79,6 +81,9 @@ func (f *facts) kept(now time.Time) (kept bool, until time.Time) {
 		return true, until
 	}
 	until = f.called.Add(f.rec.Keep)
+	if f.restarted {
+		until = f.called.Add(max(f.rec.Keep, joinWithin))
+	}
 	return now.Before(until), until
 }
 
@@ -170,10 +175,14 @@ func decidePlaced(f *facts, now time.Time) (do step, again time.Time) {
 
 // decideEnding is about a host that comes back.
 func decideEnding(f *facts, now time.Time) (do step, again time.Time) {
-	healthy := f.since.Add(f.rec.MinHealthy)
+	healthy, over := f.since.Add(f.rec.MinHealthy), f.rec.For-f.age
 	switch {
 	case !f.lifted:
 		return lift, again
+	case f.checked && len(f.failing) > 0 && over <= 0 && f.rec.Trouble == "":
+		return trouble, again
+	case !f.healthy() && over > 0:
+		return nothing, now.Add(over)
 	case !f.healthy():
 		return nothing, again
 	case now.Before(healthy):

@@ -75,6 +75,8 @@ func TestDecide(t *testing.T) {
 		{"the caller has left", asking().offer(offered).with(func(f *facts) { f.calls = 0 }), 0, withdraw, 0},
 		{"the caller has left, and comes again", asking().with(func(f *facts) { f.calls, f.rec.Keep = 0, time.Minute }), 0, nothing, time.Minute},
 		{"the caller does not come again", asking().with(func(f *facts) { f.calls, f.rec.Keep = 0, time.Minute }), time.Minute, withdraw, 0},
+		{"a new agent awaits the caller", asking().with(func(f *facts) { f.calls, f.restarted = 0, true }), 0, nothing, joinWithin},
+		{"the caller does not ask it", asking().with(func(f *facts) { f.calls, f.restarted = 0, true }), joinWithin, withdraw, 0},
 		{"it is ended", asking().offer(offered).with(func(f *facts) { f.end = true }), 0, withdraw, 0},
 		{"the acceptance was carried out", func() *facts {
 			f := placed()
@@ -88,6 +90,7 @@ func TestDecide(t *testing.T) {
 
 		{"a place", placed(), 0, take, 0},
 		{"a place, and the caller is away", placed().with(func(f *facts) { f.calls, f.rec.Keep = 0, time.Minute }), 0, nothing, time.Minute},
+		{"a place, and a new agent awaits the caller", placed().with(func(f *facts) { f.calls, f.restarted = 0, true }), 0, nothing, joinWithin},
 		{"a place, and the caller has left", placed().with(func(f *facts) { f.calls = 0 }), 0, end, 0},
 		{"no job runs", placed().with(func(f *facts) { f.taken = true }), 0, enter, 0},
 		{"killed while it went out", placed().with(func(f *facts) { f.taken, f.rec.Out = true, true }), 0, enter, 0},
@@ -109,8 +112,15 @@ func TestDecide(t *testing.T) {
 
 		{"it ends", placed().with(func(f *facts) { f.rec.Ending = true }), 0, lift, 0},
 		{"it is back", placed().with(func(f *facts) { f.rec.Ending, f.lifted = true, true }), 0, nothing, time.Minute},
-		{"it is back, and a check fails", placed().with(func(f *facts) { f.rec.Ending, f.lifted, f.failing = true, true, []string{"disk"} }), time.Hour, nothing, 0},
-		{"it is back, and no check is known", placed().with(func(f *facts) { f.rec.Ending, f.lifted, f.checked = true, true, false }), time.Hour, nothing, 0},
+		{"it is back, and a check fails", placed().with(func(f *facts) { f.rec.Ending, f.lifted, f.failing = true, true, []string{"disk"} }), 0, nothing, time.Hour},
+		{"the same, and its time is over", placed().with(func(f *facts) {
+			f.rec.Ending, f.lifted, f.failing, f.age = true, true, []string{"disk"}, time.Hour
+		}), time.Hour, trouble, 0},
+		{"the same, and it is said", placed().with(func(f *facts) {
+			f.rec.Ending, f.lifted, f.failing, f.age, f.rec.Trouble = true, true, []string{"disk"}, time.Hour, "x"
+		}), time.Hour, nothing, 0},
+		{"it is back, and no check is known", placed().with(func(f *facts) { f.rec.Ending, f.lifted, f.checked = true, true, false }), 0, nothing, time.Hour},
+		{"the same, later", placed().with(func(f *facts) { f.rec.Ending, f.lifted, f.checked, f.age = true, true, false, time.Hour }), time.Hour, nothing, 0},
 		{"it is healthy", placed().with(func(f *facts) { f.rec.Ending, f.lifted = true, true }), time.Minute, finish, 0},
 	} {
 		do, again := decide(test.facts, start.Add(test.now))

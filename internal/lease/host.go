@@ -72,6 +72,7 @@ type Host struct {
 	part    *Part // nil: no part runs
 	calls   int   // open ones of rec.ID
 	called  time.Time
+	restart bool // rec is of the process before, and no call of rec.ID has come since
 	ending  bool // End was called
 	facts   facts
 	grants  uint64    // index of facts.grants
@@ -110,7 +111,9 @@ func (h *Host) Begin(ctx context.Context, r Request, told func(Status)) (Status,
 		}
 		return Status{}, &Refusal{Kind: InsideJob, Final: true, Reason: "job " + text.Line(r.Job, MostID) + " asks for a lease of the host that it holds: set 'disturbs = true' in its workflow, and the run itself takes the host out of service"}
 	}
-	if is, err := cluster.Orchestrated(ctx, part.Cluster.Store()); err != nil {
+	if h.asked(r.ID) {
+		// It needs no orchestrator for what it has, and waits for the next one otherwise.
+	} else if is, err := cluster.Orchestrated(ctx, part.Cluster.Store()); err != nil {
 		return Status{}, &Refusal{Kind: Unreachable, Reason: "it cannot be read whether an orchestrator runs: " + err.Error(), Final: ctx.Err() == nil}
 	} else if !is {
 		return Status{}, Unorchestrated()
@@ -121,6 +124,13 @@ func (h *Host) Begin(ctx context.Context, r Request, told func(Status)) (Status,
 	}
 	defer h.hangUp()
 	return h.await(ctx, wish, r, told)
+}
+
+// asked reports whether this host has a lease of id, or asks for it.
+func (h *Host) asked(id string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.rec.Wish != "" && h.rec.ID == id && !h.rec.Ending
 }
 
 // Unorchestrated refuses a lease in a cluster without an orchestrator.
@@ -193,6 +203,7 @@ func (h *Host) call(ctx context.Context, r Request, told func(Status)) (wish str
 		}
 		if !h.rec.Ending && !h.ending {
 			h.calls++
+			h.restart = false
 			wish = h.rec.Wish
 			h.publish()
 			h.mu.Unlock()
@@ -358,6 +369,7 @@ func (h *Host) publish() {
 func (h *Host) gather() *facts {
 	f := h.facts
 	f.rec, f.calls, f.called, f.end, f.taken, f.boot = h.rec, h.calls, h.called, h.ending, h.release != nil, h.o.BootID()
+	f.restarted = h.restart
 	f.busy = !h.taking.IsZero() && time.Since(h.taking) > aMoment
 	if h.part != nil {
 		f.node, f.roles = h.part.Node, h.part.Roles()
@@ -459,7 +471,7 @@ func (h *Host) load(context.Context) error {
 		return err
 	}
 	r.Age, r.Drained = r.Age.Resumed(), r.Drained.Resumed()
-	h.rec, h.loaded = r, true
+	h.rec, h.loaded, h.restart = r, true, true
 	return nil
 }
 
