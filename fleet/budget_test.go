@@ -16,9 +16,9 @@ import (
 )
 
 // outForJorc are the hosts that jorc has taken out of service: for a grant, for a turn of a
-// stage, or for a run that disturbs.
+// stage, for a run that disturbs, or for a lease.
 func outForJorc(k fleettest.Keys) []string {
-	nodes := append(k.Granted(), inStages(k)...)
+	nodes := slices.Concat(k.Granted(), inStages(k), k.Leased())
 	for name := range k {
 		if node, is := strings.CutSuffix(strings.TrimPrefix(name, "host/"), "/queue"); is && len(disturbing(k, node)) > 0 {
 			nodes = append(nodes, node)

@@ -11,7 +11,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/jorc/jorc/internal/consultest"
@@ -25,11 +27,14 @@ type Host struct {
 	spec       HostSpec
 	agentToken string // Consul's own
 	jorcSecret string // jorc's
+
+	mu   sync.Mutex
+	jorc string // the program
 }
 
 func (f *Fleet) newHost(spec HostSpec, number int) *Host {
 	f.t.Helper()
-	h := &Host{Machine: f.machine(spec.Name, number), spec: spec, agentToken: newUUID(), jorcSecret: newUUID()}
+	h := &Host{Machine: f.machine(spec.Name, number), spec: spec, agentToken: newUUID(), jorcSecret: newUUID(), jorc: f.jorc}
 	h.owner = h
 	return h
 }
@@ -63,7 +68,7 @@ func (h *Host) bootJorc() error {
 	if err := os.WriteFile(h.Path("jorc.hcl"), []byte(h.fill(conf)), 0o600); err != nil {
 		return err
 	}
-	args := []string{h.fleet.jorc, "agent", "--config", h.Path("jorc.hcl")}
+	args := []string{h.program(), "agent", "--config", h.Path("jorc.hcl")}
 	if h.spec.Boots {
 		const boot = `cat /proc/sys/kernel/random/uuid >"$1" && mount --bind "$1" /proc/sys/kernel/random/boot_id && shift && exec "$@"`
 		args = append([]string{"unshare", "--mount", "/bin/sh", "-c", boot, "sh", h.Path("boot_id")}, args...)
@@ -74,7 +79,7 @@ func (h *Host) bootJorc() error {
 
 // fill replaces what HostSpec.Config may name.
 func (h *Host) fill(text string) string {
-	return strings.NewReplacer("$DIR", h.Dir, "$IP", h.IP, "$NAME", h.Name, "$CA", h.fleet.tls.File, "$SELF", Self(), "$TEMPLATES", filepath.Join(consultest.Root(h.fleet.t), "templates"), "$JORC", h.fleet.jorc).Replace(text)
+	return strings.NewReplacer("$DIR", h.Dir, "$IP", h.IP, "$NAME", h.Name, "$CA", h.fleet.tls.File, "$SELF", Self(), "$TEMPLATES", filepath.Join(consultest.Root(h.fleet.t), "templates"), "$JORC", h.program()).Replace(text)
 }
 
 // Run starts a program that is started again whenever it ends, as systemd
@@ -98,7 +103,7 @@ func (h *Host) Exec(args ...string) Result {
 // Jorc runs jorc's command line on the host with the host's token.
 func (h *Host) Jorc(args ...string) Result {
 	h.fleet.t.Helper()
-	return h.Exec(append([]string{h.fleet.jorc}, args...)...)
+	return h.Exec(append([]string{h.program()}, args...)...)
 }
 
 // Jorc runs jorc's command line as the operator.
@@ -112,6 +117,33 @@ func (h *Host) environ() []string {
 		"CONSUL_HTTP_ADDR=https://127.0.0.1:8501", "CONSUL_CACERT=" + h.fleet.tls.File, "CONSUL_HTTP_TOKEN_FILE=" + h.tokenFile(),
 		"CONSUL_CLIENT_CERT=" + h.Path("cert.pem"), "CONSUL_CLIENT_KEY=" + h.Path("key.pem"), "JORC_STATE_DIR=" + h.Path("state"), consultest.NoConfig,
 	}
+}
+
+// program is jorc as the host has it.
+func (h *Host) program() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.jorc
+}
+
+// Upgrade kills the agent and starts it again from the program jorc, which is also the host's command line from
+// then on.
+func (h *Host) Upgrade(jorc string) {
+	h.fleet.t.Helper()
+	old := h.program()
+	p := h.agent()
+	p.unwanted()
+	h.fleet.must("kill the agent on "+h.Name, p.signal(syscall.SIGKILL))
+	p.ended()
+	h.mu.Lock()
+	h.jorc = jorc
+	h.mu.Unlock()
+	for i := range p.args {
+		if p.args[i] == old {
+			p.args[i] = jorc
+		}
+	}
+	h.fleet.must("start the agent on "+h.Name, p.start())
 }
 
 // Kill9All kills all processes on the host, as a power cut does.
@@ -141,11 +173,18 @@ func (h *Host) ThawAgent() {
 
 func (h *Host) signalAgent(s syscall.Signal) {
 	h.fleet.t.Helper()
-	for _, p := range h.programs() {
-		if p.name == "jorc" {
-			h.fleet.must(fmt.Sprintf("signal %v to the agent on %s", s, h.Name), p.signal(s))
-		}
+	h.fleet.must(fmt.Sprintf("signal %v to the agent on %s", s, h.Name), h.agent().signal(s))
+}
+
+// agent is the process of jorc's agent.
+func (h *Host) agent() *Process {
+	h.fleet.t.Helper()
+	all := h.programs()
+	i := slices.IndexFunc(all, func(p *Process) bool { return p.name == "jorc" })
+	if i < 0 {
+		h.fleet.t.Fatalf("fleettest: %s has no agent", h.Name)
 	}
+	return all[i]
 }
 
 // Status reads the agent's status from within the host: partitions do not affect it.

@@ -58,10 +58,10 @@ func (k Keys) Holders(group string) []string {
 // grants are what a host was granted, or its answers.
 type grants []struct{ Change, ID, State string }
 
-// version is the one of the rollout; the zero value: there is none.
-func (g grants) version() (one struct{ Change, ID, State string }) {
+// of is the one of a change; the zero value if the host has no grant of it.
+func (g grants) of(change string) (one struct{ Change, ID, State string }) {
 	for _, one := range g {
-		if one.Change == "version" {
+		if one.Change == change {
 			return one
 		}
 	}
@@ -70,7 +70,13 @@ func (g grants) version() (one struct{ Change, ID, State string }) {
 
 // Granted are the nodes that are out of service for a grant of a rollout and on
 // which no operator gave up.
-func (k Keys) Granted() []string {
+func (k Keys) Granted() []string { return k.open(func(string) string { return "version" }) }
+
+// Leased are the nodes that have a lease on which no operator gave up.
+func (k Keys) Leased() []string { return k.open(func(node string) string { return "lease." + node }) }
+
+// open are the nodes that have an open grant of a change on which no operator gave up.
+func (k Keys) open(change func(node string) string) []string {
 	var nodes []string
 	for name, key := range k {
 		node, ok := strings.CutPrefix(name, "nodes/")
@@ -80,7 +86,7 @@ func (k Keys) Granted() []string {
 		if !ok || json.Unmarshal([]byte(key.Value), &report) != nil {
 			continue
 		}
-		answer := report.Grants.version()
+		answer := report.Grants.of(change(node))
 		if answer.ID == "" || answer.State == "done" {
 			continue
 		}
@@ -88,7 +94,7 @@ func (k Keys) Granted() []string {
 			Grants grants `json:"grants"`
 		}
 		_ = json.Unmarshal([]byte(k["host/"+node+"/grants"].Value), &granted) // a damaged one counts as missing
-		if grant := granted.Grants.version(); grant.ID != answer.ID || grant.State != "given up" {
+		if grant := granted.Grants.of(change(node)); grant.ID != answer.ID || grant.State != "given up" {
 			nodes = append(nodes, node)
 		}
 	}
