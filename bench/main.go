@@ -57,6 +57,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	var look scaleLook
 	f.StringVar(&look.parts, "parts", "", "with -scale: `PARTS` of it, of "+strings.Join(scaleParts, ", ")+", with commas between them, and nothing else")
 	f.BoolVar(&look.requests, "requests", false, "with -scale: print each part's requests by kind")
+	f.DurationVar(&look.task, "task", 0, "with -scale: each node's task takes `DURATION` and no processor, so that the nodes do not wait for one another's")
 	f.StringVar(&look.profiles, "profiles", "", "with -scale: write the profiles of each part to `DIR`, Consul's too")
 	list := f.Bool("list", false, "list the scenarios")
 	dir := f.String("dir", "", "put files below `DIR`, whose disk is measured (default: the system's temporary directory; with -scale: memory)")

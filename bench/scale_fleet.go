@@ -25,6 +25,7 @@ type fleet struct {
 	hosts      []*hostProcess     // none before startHosts
 	clients    []*consul          // the Consul agents in front of them
 	countKinds bool               // the agents' requests are counted by kind
+	task       time.Duration      // see scaleLook
 }
 
 const (
@@ -40,7 +41,7 @@ func hostIP(i int) net.IP { return net.IPv4(127, 0, byte(1+i/250), byte(1+i%250)
 // newFleet starts two Consul servers, and makes all nodes members of one of them.
 // There are no agents yet.
 func (b *bench) newFleet(ctx context.Context, size int) (*fleet, error) {
-	f := &fleet{size: size, operator: &traffic{}, countKinds: b.scale.look.requests}
+	f := &fleet{size: size, operator: &traffic{}, countKinds: b.scale.look.requests, task: b.scale.look.task}
 	var err error
 	if f.dir, err = b.place("fleet"); err != nil {
 		return nil, err
@@ -119,6 +120,7 @@ const startsAtOnce = 16
 func (f *fleet) start(ctx context.Context) error {
 	_, err := everywhere[None](ctx, f, "Start", func(h *hostProcess) any {
 		return HostStart{
+			Task:  f.task,
 			First: h.first, Count: h.count, AtOnce: max(1, startsAtOnce/len(f.hosts)),
 			Consul: h.consul.http, DNS: f.consul.dns, Dir: f.dir, Kinds: f.countKinds,
 		}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -81,11 +82,12 @@ type None struct{}
 
 // HostStart says which agents a host process runs.
 type HostStart struct {
-	First, Count int    // number of the first node, and how many
-	AtOnce       int    // so many start at the same time
-	Consul, DNS  string // addresses
-	Dir          string // for the state directories
-	Kinds        bool   // count requests by kind
+	Task         time.Duration // of the workflow that brings a version
+	First, Count int           // number of the first node, and how many
+	AtOnce       int           // so many start at the same time
+	Consul, DNS  string        // addresses
+	Dir          string        // for the state directories
+	Kinds        bool          // count requests by kind
 }
 
 // Start runs the agents and returns when each has read from Consul what it needs to
@@ -131,11 +133,15 @@ func (h *Host) agent(i int) (*agent.Simulated, *jorcconsul.Client, error) {
 	nothing := func(name string) config.Workflow {
 		return config.Workflow{Name: name, Tasks: []config.Task{{Name: "nothing", Command: []string{"/bin/true"}}}}
 	}
+	brings := nothing("converge")
+	if h.start.Task > 0 {
+		brings.Tasks[0].Command = []string{"/bin/sleep", strconv.FormatFloat(h.start.Task.Seconds(), 'f', -1, 64)}
+	}
 	host, err := agent.Simulate(agent.SimulatedOptions{Client: client, UnwatchedHold: true, Maintenance: maintenance{h.outages, nodeName(i)}, Config: &config.Config{
 		Node: nodeName(i), Prefix: fleetPrefix, Cluster: fleetCluster, StateDir: dir, VersionFile: filepath.Join(dir, "version"),
 		Consul: conf, DNS: config.DNS{Addr: h.start.DNS}, Member: &config.Member{Zone: fmt.Sprintf("rack-%d", i/40)},
 		Static:    &config.Static{Workflow: "converge", Validation: "validate"},
-		Workflows: []config.Workflow{nothing("converge"), nothing("validate"), nothing(runWorkflow)},
+		Workflows: []config.Workflow{brings, nothing("validate"), nothing(runWorkflow)},
 	}})
 	return host, client, err
 }

@@ -23,6 +23,9 @@ type scaleLook struct {
 	parts    string // what to measure; empty: all
 	requests bool   // print requests by kind
 	profiles string // directory for profiles; empty: none
+	// task is how long a version keeps a node busy, without its processor; 0: not at all. Then a rollout waits for hosts,
+	// and not for the processors that all of them share here.
+	task time.Duration
 }
 
 // scaleParts are the values of -parts. Each includes the start of all agents and
