@@ -66,7 +66,9 @@ func TestLeaseOutlivesOutage(t *testing.T) {
 	e, _ := h.run(h.tmpl("a", `{{ with secret "database/creds/app" }}{{ .Data.password }}{{ end }}`))
 	h.want("a", "made-1")
 	v.Away(true)
-	away := func(s watch.Status) bool { return strings.Contains(fmt.Sprintf("%+v %+v %v", s.Stale, s.Waiting, s.Error), "503") } // times have such digits, too
+	away := func(s watch.Status) bool {
+		return strings.Contains(fmt.Sprintf("%+v %+v %v", s.Stale, s.Waiting, s.Error), "503")
+	} // times have such digits, too
 	wantStatus(t, e, "a", "Vault's error", away)
 	v.Away(false)
 	wantStatus(t, e, "a", "no error", func(s watch.Status) bool { return !away(s) })
