@@ -162,7 +162,7 @@ func TestUnreadableFiles(t *testing.T) {
 	}
 }
 
-// TestStrangeText: text that is no configuration is refused with its place, and never shown as it is to a terminal.
+// TestStrangeText: text that is not a configuration is refused with its place, and never shown as it is to a terminal.
 func TestStrangeText(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{

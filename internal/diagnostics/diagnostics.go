@@ -196,7 +196,7 @@ func (s *scrubber) secretsOf(o Options) {
 	}
 }
 
-// readSecret returns what a file of secrets holds; nothing if it is none, or cannot be read.
+// readSecret returns what a file of secrets holds; nothing if there is no such file, or it cannot be read.
 func readSecret(file string) string {
 	if info, err := os.Stat(file); file == "" || err != nil || !info.Mode().IsRegular() {
 		return "" // nothing else has an end
