@@ -344,11 +344,16 @@ func (r *Rollouts) checkDesired(version string) error {
 // GateRunIn returns the run that the gate of the rollout in a state of a cluster
 // waits for; empty: it waits for none. It returns kv.ErrDamaged or kv.ErrNewer.
 func GateRunIn(store *kv.Store, s *cluster.State) (id string, err error) {
-	e, err := kv.NewDoc[Book](store, cluster.KeyVersionState, bookFormat).Parse(s.RolloutState)
-	if err != nil || e.Value.Gate == nil {
+	spec, specErr := kv.NewDoc[Spec](store, keyVersion, specFormat).Parse(s.Rollout)
+	book, bookErr := kv.NewDoc[Book](store, cluster.KeyVersionState, bookFormat).Parse(s.RolloutState)
+	if err := cmp.Or(specErr, bookErr); err != nil {
 		return "", err
 	}
-	return e.Value.Gate.Run, nil
+	// The book may be of a rollout before, or of before an operator aborted or resumed this one.
+	if gate := join(spec.Value, book.Value).Gate; gate != nil {
+		return gate.Run, nil
+	}
+	return "", nil
 }
 
 // CheckSpec returns kv.ErrDamaged or kv.ErrNewer for a Spec that cannot be read.
