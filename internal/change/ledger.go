@@ -11,6 +11,16 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 )
 
+// FencingKeys are the keys on which offers of all kinds depend, beside the ones of their own.
+var FencingKeys = [...]string{cluster.KeyControl, cluster.KeyLeaders, cluster.KeyProfile}
+
+// Fence adds to t that the FencingKeys still have these indexes.
+func Fence(t *kv.Txn, indexes map[string]uint64) {
+	for _, key := range FencingKeys {
+		t.CheckIndex(key, indexes[key])
+	}
+}
+
 // Ledger is the document at orchestrate/grants. Every transaction that offers hosts something
 // swaps it, so that of two plans made of the same state one is carried out.
 type Ledger struct {

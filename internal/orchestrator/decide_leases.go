@@ -4,10 +4,10 @@ import (
 	"context"
 	"time"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/lease"
 	"github.com/jorc/jorc/internal/pace"
-	"github.com/jorc/jorc/internal/rollout"
 )
 
 // changeLeases names the leases among the changes that wait for a place: no host has two, and none waits for
@@ -49,11 +49,7 @@ func (g *granter) leases(ctx context.Context, r *round) (again time.Time, err er
 		}
 	}
 	r.sayAlone(offered)
-	r.ledger, err = g.places.offers.Write(ctx, r.ledger, func(t *kv.Txn) {
-		for _, key := range rollout.FencingKeys {
-			t.CheckIndex(key, r.State.Indexes[key])
-		}
-	}, next)
+	r.ledger, err = g.places.offers.Write(ctx, r.ledger, func(t *kv.Txn) { change.Fence(t, r.State.Indexes) }, next)
 	r.take(offered)
 	g.o.Log.Debug("leases", "offered", len(offered), "written", len(next), "error", err)
 	return again, err

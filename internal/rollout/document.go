@@ -208,10 +208,6 @@ func (d Document) StateText() string {
 // equal reports whether both have the same stored form.
 func (d Document) equal(o Document) bool { return same(d, o) }
 
-func (s Spec) equal(o Spec) bool { return same(s, o) }
-
-func (b Book) equal(o Book) bool { return same(b, o) }
-
 // same reports whether both have the same stored form.
 func same(a, b any) bool {
 	x, errA := json.Marshal(a)

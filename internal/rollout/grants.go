@@ -36,7 +36,7 @@ func (r *Rollouts) Permit(ctx context.Context, node string) (Permit, error) {
 		return Permit{}, err
 	}
 	p := Permit{node: node}
-	if p.Stored, err = r.stored(read); err != nil {
+	if p.Stored, err = r.stored(read, kv.Entry[Book]{}); err != nil {
 		return Permit{}, err
 	}
 	if p.control, err = control.From(read); err != nil {
@@ -67,7 +67,7 @@ type Noticed struct {
 // Noticed returns the permit of n and of the report as the node wrote it last. A grant is accepted by it,
 // which is fenced, so nothing follows from a part that is out of date; who begins without one asks Permit first.
 func (r *Rollouts) Noticed(node string, n Noticed, last cluster.Report) (Permit, error) {
-	s, err := r.assemble(n.Desired, n.Spec, n.Damaged)
+	s, err := r.assemble(n.Desired, n.Spec, n.Damaged, kv.Entry[Book]{})
 	if err != nil {
 		return Permit{}, err
 	}
@@ -173,7 +173,7 @@ func (r *Rollouts) Replace(s Stored, next Document) func(*kv.Txn) {
 	}
 	return func(t *kv.Txn) {
 		r.write(t, s, next)
-		if book := next.Book(); !s.book.Exists || !book.equal(s.book.Value) {
+		if book := next.Book(); !s.book.Exists || !same(book, s.book.Value) {
 			r.book.SwapIn(t, s.book, book)
 		}
 	}
@@ -204,7 +204,5 @@ func (s Stored) Grants(state State, p Planned, now time.Time) []change.Next {
 // Fence adds to t what an offer depends on: all that s says of the whole cluster.
 func (s Stored) Fence(t *kv.Txn) {
 	t.CheckIndex(keyDesired, s.desired.Index).CheckIndex(keyVersion, s.spec.Index)
-	for key, index := range s.others {
-		t.CheckIndex(key, index)
-	}
+	change.Fence(t, s.others)
 }

@@ -36,8 +36,6 @@ var (
 	ErrNoPrevious = errors.New("no version to go back to")
 	// ErrNone: there is no rollout to change.
 	ErrNone = errors.New("no rollout under way")
-	// ErrNoGrant: the host has no grant to give up.
-	ErrNoGrant = errors.New("no open grant")
 )
 
 // Keys below the cluster's prefix.
@@ -167,7 +165,7 @@ func (r *Rollouts) operate(ctx context.Context, verb string, change func(Documen
 }
 
 // GiveUp gives up on the grant of a host: it no longer counts as out of service and
-// its place is free; the host stays in maintenance until it has converged. It returns the grant's version, ErrNoGrant, or what Update returns.
+// its place is free; the host stays in maintenance until it has converged. It returns the grant's version, or what change.GiveUp returns.
 func (r *Rollouts) GiveUp(ctx context.Context, node, by, reason string) (version string, err error) {
 	report, _, err := r.cluster.Report(ctx, node)
 	if err != nil {
@@ -175,7 +173,7 @@ func (r *Rollouts) GiveUp(ctx context.Context, node, by, reason string) (version
 	}
 	given, err := change.GiveUp(ctx, r.store, node, report.Answered(cluster.VersionChange), by, reason, r.now())
 	if errors.Is(err, change.ErrNoGrant) {
-		err = fmt.Errorf("host %q: %w: 'jorc update show' lists the hosts with a grant", node, ErrNoGrant)
+		err = fmt.Errorf("host %q: %w: 'jorc update show' lists the hosts with a grant", node, err)
 	}
 	return given.Tag, err
 }
@@ -208,7 +206,7 @@ type Stored struct {
 	spec       kv.Entry[Spec]
 	book       kv.Entry[Book]
 	known      kv.Entry[Known]
-	others     map[string]uint64 // the indexes of FencingKeys
+	others     map[string]uint64 // the indexes of change.FencingKeys
 	badDesired bool              // the stored desired version has an invalid name
 }
 
@@ -217,27 +215,24 @@ func (s Stored) Current() bool {
 	return s.Exists && s.Damaged == nil && s.Document.Version == s.Desired
 }
 
-// FencingKeys are the keys on which offers of all kinds depend, beside the ones of their own.
-var FencingKeys = [...]string{cluster.KeyControl, cluster.KeyLeaders, cluster.KeyProfile}
-
 // Load reads what is stored, at one moment. What is damaged is not an error:
 // Stored says so, and of a document that is, Exists is false. It returns
 // kv.ErrNewer, consul.ErrDenied or consul.ErrUnreachable.
 func (r *Rollouts) Load(ctx context.Context) (Stored, error) {
 	t := r.store.Consistent().Txn().Get(keyDesired).Get(keyVersion).Get(cluster.KeyVersionState).Get(cluster.KeyGrantLedger).Get(keyKnown)
-	for _, key := range FencingKeys {
+	for _, key := range change.FencingKeys {
 		t.Get(key)
 	}
 	read, err := t.Commit(ctx)
 	if err != nil {
 		return Stored{}, err
 	}
-	s, err := r.stored(read)
-	if err != nil {
+	book, err := r.book.From(read)
+	if err != nil && !errors.Is(err, kv.ErrDamaged) {
 		return Stored{}, err
 	}
-	book, err := r.book.From(read)
-	if s, err = s.with(book, err); err != nil {
+	s, err := r.stored(read, book)
+	if err != nil {
 		return Stored{}, err
 	}
 	ledger, err := r.ledgers.From(read)
@@ -252,7 +247,7 @@ func (r *Rollouts) Load(ctx context.Context) (Stored, error) {
 		return Stored{}, err
 	}
 	s.Ledger, s.others, s.Session = ledger.Value, map[string]uint64{}, r.session
-	for _, key := range FencingKeys {
+	for _, key := range change.FencingKeys {
 		e, err := kv.NewText(r.store, key).From(read)
 		if err != nil {
 			return Stored{}, err
@@ -273,57 +268,44 @@ func (r *Rollouts) Load(ctx context.Context) (Stored, error) {
 func (r *Rollouts) StoredIn(state *cluster.State, ledger change.Ledger) (Stored, error) {
 	index := state.Indexes[keyDesired]
 	desired := kv.Entry[string]{Value: state.Desired, Index: index, Exists: index != 0}
-	spec, err := r.spec.Parse(state.Rollout)
-	s, err := r.assemble(desired, spec, err)
-	if err != nil {
+	book, err := r.book.Parse(state.RolloutState)
+	if err != nil && !errors.Is(err, kv.ErrDamaged) {
 		return Stored{}, err
 	}
-	book, err := r.book.Parse(state.RolloutState)
-	if s, err = s.with(book, err); err != nil {
+	spec, err := r.spec.Parse(state.Rollout)
+	s, err := r.assemble(desired, spec, err, book)
+	if err != nil {
 		return Stored{}, err
 	}
 	if damaged := state.Damaged[keyDesired]; damaged != nil {
 		s.Desired, s.badDesired, s.Damaged = s.Document.Version, true, cmp.Or(s.Damaged, damaged)
 	}
-	s.Ledger, s.Session, s.others = ledger, r.session, map[string]uint64{}
+	s.Ledger, s.Session, s.others = ledger, r.session, state.Indexes
 	s.Control = state.Control
-	for _, key := range FencingKeys {
-		s.others[key] = state.Indexes[key]
-	}
-	return s, nil
-}
-
-// with returns s with how far the rollout is, of which the decoding returned err. A book that is damaged counts
-// as none.
-func (s Stored) with(book kv.Entry[Book], err error) (Stored, error) {
-	if err != nil && !errors.Is(err, kv.ErrDamaged) {
-		return Stored{}, err
-	}
-	s.book = book
-	s.Document = join(s.Document.Spec, book.Value)
 	return s, nil
 }
 
 // stored is what a transaction read of the desired version and of what the rollout is asked for.
-func (r *Rollouts) stored(read *kv.Result) (Stored, error) {
+func (r *Rollouts) stored(read *kv.Result, book kv.Entry[Book]) (Stored, error) {
 	desired, err := r.desired.From(read)
 	if err != nil {
 		return Stored{}, err
 	}
 	spec, err := r.spec.From(read)
-	return r.assemble(desired, spec, err)
+	return r.assemble(desired, spec, err, book)
 }
 
 // assemble puts together the desired version and what its rollout is asked for, of which the
-// decoding returned specErr. How far the rollout is is not known then.
-func (r *Rollouts) assemble(desired kv.Entry[string], spec kv.Entry[Spec], specErr error) (Stored, error) {
-	s := Stored{Desired: strings.TrimSpace(desired.Value), desired: desired, spec: spec}
+// decoding returned specErr. book is how far the rollout is: the zero value where that is not known, as one that is
+// damaged.
+func (r *Rollouts) assemble(desired kv.Entry[string], spec kv.Entry[Spec], specErr error, book kv.Entry[Book]) (Stored, error) {
+	s := Stored{Desired: strings.TrimSpace(desired.Value), desired: desired, spec: spec, book: book}
 	if errors.Is(specErr, kv.ErrDamaged) {
 		s.Damaged = specErr
 	} else if specErr != nil {
 		return Stored{}, specErr
 	}
-	s.Document, s.Exists = join(spec.Value, Book{}), spec.Exists && s.Damaged == nil
+	s.Document, s.Exists = join(spec.Value, book.Value), spec.Exists && s.Damaged == nil
 	if err := r.checkDesired(s.Desired); err != nil {
 		s.Desired, s.badDesired = s.Document.Version, true
 		if s.Damaged == nil {
@@ -395,7 +377,7 @@ func (r *Rollouts) write(t *kv.Txn, s Stored, next Document) {
 	} else {
 		r.desired.SwapIn(t, s.desired, next.Version)
 	}
-	if s.Exists && next.Spec.equal(s.Document.Spec) {
+	if s.Exists && same(next.Spec, s.Document.Spec) {
 		t.CheckIndex(keyVersion, s.spec.Index)
 	} else {
 		r.spec.SwapIn(t, s.spec, next.Spec)

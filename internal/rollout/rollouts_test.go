@@ -539,7 +539,7 @@ func testVoid(t *testing.T, f *system) {
 func testGiveUp(t *testing.T, f *system) {
 	f.join("h1", "h2")
 	_, err := f.GiveUp(t.Context(), "h1", "ann", "")
-	f.wantIs("without a grant", err, rollout.ErrNoGrant, "h1")
+	f.wantIs("without a grant", err, change.ErrNoGrant, "h1")
 	f.trigger(rollout.Request{Version: "v1", Policy: parallel(1)})
 	f.cycle()
 	r, lock := f.held()

@@ -160,8 +160,8 @@ func (f *fleet) open() (n int) {
 // seen at once.
 func (f *fleet) operate(next Document) {
 	f.t.Helper()
-	first := f.book.equal(f.doc.Book()) // since the orchestrator wrote last
-	if !next.Spec.equal(f.doc.Spec) {
+	first := same(f.book, f.doc.Book()) // since the orchestrator wrote last
+	if !same(next.Spec, f.doc.Spec) {
 		f.specIndex++
 	}
 	f.docIndex++
