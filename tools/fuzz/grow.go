@@ -104,19 +104,7 @@ func (f fuzzer) tracked(ctx context.Context) ([]string, error) {
 	if _, err := os.Stat(f.corpus()); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	cmd := exec.CommandContext(ctx, "git", "ls-files", "-z")
-	cmd.Dir = f.corpus()
-	list, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("git ls-files: %w", err)
-	}
-	var all []string
-	for name := range strings.SplitSeq(string(list), "\x00") {
-		if name != "" {
-			all = append(all, name)
-		}
-	}
-	return all, nil
+	return listed(ctx, f.corpus())
 }
 
 // candidate is an input that may come into the corpus.

@@ -80,15 +80,13 @@ func (f fuzzer) inputs() ([]string, error) {
 
 // fuzzers finds the fuzz targets of the repository with these names, or all of them.
 func fuzzers(ctx context.Context, root string, names []string) ([]fuzzer, error) {
-	cmd := exec.CommandContext(ctx, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*_test.go")
-	cmd.Dir = root
-	list, err := cmd.Output()
+	files, err := listed(ctx, root, "--cached", "--others", "--exclude-standard", "*_test.go")
 	if err != nil {
-		return nil, fmt.Errorf("git ls-files: %w", err)
+		return nil, err
 	}
 	var all []fuzzer
 	unknown := slices.Clone(names)
-	for file := range strings.SplitSeq(strings.TrimRight(string(list), "\x00"), "\x00") {
+	for _, file := range files {
 		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, parser.SkipObjectResolution)
 		if err != nil {
 			return nil, err
@@ -154,25 +152,34 @@ func check(root string, all []fuzzer) error {
 
 // abandoned names the corpora whose fuzzers were moved or removed.
 func abandoned(ctx context.Context, root string, all []fuzzer) error {
-	cmd := exec.CommandContext(ctx, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*/testdata/fuzz/*")
-	cmd.Dir = root
-	list, err := cmd.Output()
+	files, err := listed(ctx, root, "--cached", "--others", "--exclude-standard", "*/testdata/fuzz/*")
 	if err != nil {
-		return fmt.Errorf("git ls-files: %w", err)
+		return err
 	}
 	known := map[string]bool{}
 	for _, f := range all {
 		known[filepath.ToSlash(filepath.Join(f.pkg, "testdata", "fuzz", f.name))] = true
 	}
 	var errs []error
-	for file := range strings.SplitSeq(strings.TrimRight(string(list), "\x00"), "\x00") {
+	for _, file := range files {
 		dir := path.Dir(file)
-		if _, err := os.Stat(filepath.Join(root, file)); err == nil && file != "" && !known[dir] {
+		if _, err := os.Stat(filepath.Join(root, file)); err == nil && !known[dir] {
 			known[dir] = true
 			errs = append(errs, fmt.Errorf("%s is the corpus of a fuzzer that does not exist: move or remove it", dir))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// listed are the files that git ls-files names in dir with these arguments.
+func listed(ctx context.Context, dir string, args ...string) ([]string, error) {
+	cmd := exec.CommandContext(ctx, "git", append([]string{"ls-files", "-z"}, args...)...)
+	cmd.Dir = dir
+	list, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("git ls-files: %w", err)
+	}
+	return strings.FieldsFunc(string(list), func(c rune) bool { return c == 0 }), nil
 }
 
 func goCommand() string {
