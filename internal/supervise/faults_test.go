@@ -113,7 +113,7 @@ func TestDiesAtOnce(t *testing.T) {
 		{"signal", func(p *config.Process) { p.Command[2] = "kill -9 $$" }, "it ended with exit code 137 (SIGKILL)"},
 		{"no program", func(p *config.Process) { p.Command = []string{"/nonexistent/program"} }, "/nonexistent/program: command not found"},
 		{"no directory", func(p *config.Process) { p.Dir = "/nonexistent" }, "no such file or directory"},
-		{"no user", func(p *config.Process) { p.User = "jorc-nobody-has-this-name" }, "unknown user jorc-nobody-has-this-name"},
+		{"no user", func(p *config.Process) { p.User = "jorc-no-such-user" }, "unknown user jorc-no-such-user"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

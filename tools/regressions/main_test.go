@@ -137,7 +137,7 @@ func TestCheck(t *testing.T) {
 		{"no-diff", strings.SplitAfter(good, "TestSum\n")[0], "no-diff: no diff"},
 		{"no-finder", strings.Replace(good, "Found: a review\n", "", 1), "no-finder: the header has no field Found"},
 		{"no-words", strings.Replace(good, "Found: a review\n", "Found:\n", 1), "no-words: the header has no field Found"},
-		{"other-line", "Somebody wrote this.\n" + good, `other-line: line of the header is no field: "Somebody wrote this."`},
+		{"other-line", "Ann wrote this.\n" + good, `other-line: line of the header is no field: "Ann wrote this."`},
 		{"no-test", patch("./m TestGone", wrongSum), "no-test: ./m has no test TestGone"},
 		{"no-package", patch("./n TestSum", wrongSum), "no-package: there is no package ./n"},
 		{"no-tags", patch("./m TestSlow", wrongSum), "no-tags: ./m has no test TestSlow"},
