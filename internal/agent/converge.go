@@ -20,8 +20,8 @@ import (
 // the cluster's rollout admits it.
 func (p *part) converger(m converge.Maintenance) *converge.Converger {
 	grantee := converge.NewGrantee(converge.GranteeOptions{
-		Node: p.node, StateDir: p.conf.StateDir, Rollouts: rollout.New(p.client, p.conf.Prefix, p.conf.Cluster).In(p.cluster.Store()), Report: p.report,
-		Maintenance: m, Checks: p.checks, Roles: p.holds.roles, Log: p.log.Named("rollout"),
+		StateDir: p.conf.StateDir, Host: p.host, Rollouts: rollout.New(p.client, p.conf.Prefix, p.conf.Cluster).In(p.cluster.Store()),
+		Maintenance: m, Log: p.log.Named("rollout"),
 	})
 	p.admission = &admission{grantee, &p.unorchestrated.grant}
 	return converge.New(converge.Options{

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/converge"
 	"github.com/jorc/jorc/internal/lease"
@@ -18,10 +19,10 @@ func newLease(m *maintenance, stateDir string, least time.Duration, bootID func(
 	return lease.NewHost(lease.Options{StateDir: stateDir, Maintenance: ownedMaintenance{m, ownerLease}, Least: least, BootID: bootID, Log: log.Named("lease")})
 }
 
-// leasePart is what the host's part in its cluster gives to its lease.
-func (p *part) leasePart() lease.Part {
-	return lease.Part{
-		Cluster: p.cluster.Cluster, Node: p.node, Report: p.report, Roles: p.holds.roles,
+// changes is the host's side of all changes.
+func (p *part) changes() *change.Host {
+	return change.NewHost(change.HostOptions{
+		Cluster: p.cluster.Cluster, Report: p.report, Roles: p.holds.roles, Log: p.log.Named("changes"),
 		Holds: func(ctx context.Context, handle func(string)) error {
 			return p.holds.Watch(ctx, func(now converge.Hold) { handle(now.Held) })
 		},
@@ -34,7 +35,13 @@ func (p *part) leasePart() lease.Part {
 				handle(failing)
 			})
 		},
-		Take: p.jobs.Hold,
+	})
+}
+
+// leasePart is what the host's part in its cluster gives to its lease.
+func (p *part) leasePart() lease.Part {
+	return lease.Part{
+		Cluster: p.cluster.Cluster, Host: p.host, Take: p.jobs.Hold,
 		Covers: func(job string) (covers, known bool) {
 			res, err := p.jobs.Job(job)
 			return err == nil && res.Out && res.Origin != workflow.ByHand, err == nil

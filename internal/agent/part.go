@@ -12,6 +12,7 @@ import (
 
 	"github.com/jorc/jorc/internal/blocker"
 	"github.com/jorc/jorc/internal/catalog"
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
@@ -51,6 +52,7 @@ type part struct {
 	holds   *holds
 	checks  *checks
 	report  *cluster.ReportWriter // the host's; all parts write through it
+	host    *change.Host
 
 	maintenance jobMaintenance // of the host, for jobs of runs
 	jobs        *workflow.Runner
@@ -198,6 +200,7 @@ func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 	if a.registrar != nil {
 		p.checks.shared = a.registrar.NodeChecks()
 	}
+	p.host = p.changes()
 	store, err := workflow.NewStore(c.LogStore)
 	if err != nil {
 		p.log.Error("full logs stay on this host", "error", err)
@@ -257,6 +260,7 @@ func (p *part) runComponents(ctx context.Context, once bool) error {
 		g.Go(func() error { return p.holds.run(ctx) })
 		g.Go(func() error { return p.reportHoldFile(ctx) })
 		g.Go(func() error { return p.checks.run(ctx) })
+		g.Go(func() error { return p.host.Run(ctx) })
 	}
 	if participates(p.conf) && p.templates != nil && !once {
 		g.Go(func() error { return p.reportTemplates(ctx) })

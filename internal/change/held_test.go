@@ -7,6 +7,7 @@ import (
 
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/pace"
 )
 
 // TestSettle: what a difference between a host's record and its report means, and that the report which follows from the
@@ -55,6 +56,44 @@ func TestSettle(t *testing.T) {
 		report := cluster.Report{}.WithAnswer(tt.held.Answer("version")).Answered("version")
 		if got := tt.held.Settle(report, tt.granted); got != change.AsKnown && got != change.Replaced {
 			t.Errorf("%s: %q beside the report that follows from it: %+v", name, got, report)
+		}
+	}
+}
+
+// TestAccepts: a host accepts what an orchestrator offers it and it has not answered, and nothing that Consul restored a moment ago.
+func TestAccepts(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
+	offer := change.Grant{Change: "version", ID: "2", Tag: "v2", State: pace.Offered, Session: "s"}
+	with := func(set func(*change.Grant)) change.Grant {
+		g := offer
+		set(&g)
+		return g
+	}
+	accepted := cluster.Report{}.WithAnswer(change.Held{}.Accepting(offer, now).Accepted().Answer("version"))
+	declined := cluster.Report{}.WithAnswer(change.Held{}.Declining(offer, "full").Answer("version"))
+	for name, tt := range map[string]struct {
+		seen  change.Seen
+		grant change.Grant
+		want  bool
+		from  time.Duration // after now; 0: that is not known
+	}{
+		"an offer":                  {change.Seen{}, offer, true, 0},
+		"it was withdrawn":          {change.Seen{}, with(func(g *change.Grant) { g.State = pace.Withdrawn }), false, 0},
+		"it was edited by hand":     {change.Seen{}, with(func(g *change.Grant) { g.Session = "" }), false, 0},
+		"it was accepted":           {change.Seen{Report: accepted}, offer, false, 0},
+		"it was declined":           {change.Seen{Report: declined}, offer, false, 0},
+		"the one after a refusal":   {change.Seen{Report: declined}, with(func(g *change.Grant) { g.ID = "3" }), true, 0},
+		"a moment after a restore":  {change.Seen{Reset: now.Add(-time.Second)}, offer, false, 59 * time.Second},
+		"a minute after a restore":  {change.Seen{Reset: now.Add(-time.Minute)}, offer, true, 0},
+		"a restore, and it is over": {change.Seen{Reset: now}, with(func(g *change.Grant) { g.State = pace.Withdrawn }), false, 0},
+	} {
+		want := time.Time{}
+		if tt.from > 0 {
+			want = now.Add(tt.from)
+		}
+		if got, from := tt.seen.Accepts(tt.grant, now); got != tt.want || !from.Equal(want) {
+			t.Errorf("%s: %v, from %v; want %v, %v", name, got, from, tt.want, want)
 		}
 	}
 }

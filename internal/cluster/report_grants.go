@@ -10,7 +10,6 @@ import (
 // Wish is what a host asks for by itself: to be out of service for a while. See package lease.
 type Wish struct {
 	ID     string    `json:"id"` // of this lease; another one has another ID
-	Try    int       `json:"try,omitempty"`
 	Reason string    `json:"reason,omitempty"`
 	Since  time.Time `json:"since"`
 	// Until is when the time of the lease is over; zero: it has no place yet.

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/change"
-	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/durable"
 	"github.com/jorc/jorc/internal/rollout"
 )
@@ -41,11 +40,6 @@ type grantAction string
 
 const (
 	grantNothing  grantAction = ""
-	grantRead     grantAction = "read"   // the report is read: it is not known, or no longer
-	grantAdopt    grantAction = "adopt"  // the intent was carried out
-	grantForget   grantAction = "forget" // the intent was not, and no longer can be
-	grantReport   grantAction = "report" // the report does not say what the record does
-	grantLost     grantAction = "lost"   // the record does not say what the report does
 	grantStrand   grantAction = "strand" // another version is desired
 	grantDecline  grantAction = "decline"
 	grantReady    grantAction = "ready" // to be offered a grant again
@@ -62,8 +56,6 @@ const (
 type grantFacts struct {
 	record grantRecord
 	permit rollout.Permit // as the watches delivered it, and the report as it was last read or written
-	known  bool           // the report is
-	waits  string         // why permit is not known; empty: it is
 
 	enter   string // version that the host wants to begin with
 	report  string // version that it runs, and is to report
@@ -75,31 +67,9 @@ type grantFacts struct {
 	since   time.Time
 }
 
-// idle reports whether nothing is asked of the host, and nothing is open.
-func (f *grantFacts) idle() bool {
-	return f.enter == "" && f.report == "" && f.leave == "" && f.blocked == "" && !f.record.Open() && f.record.Intent == nil
-}
-
 // decideGrant returns what to do next, why the host waits, and when to decide
 // again if nothing happens. It is a pure function.
 func decideGrant(f *grantFacts, now time.Time) (do grantAction, why string, again time.Time) {
-	if f.waits != "" && !f.idle() {
-		return grantNothing, f.waits, again
-	}
-	if !f.known {
-		return grantRead, "", again
-	}
-	switch f.record.Settle(f.permit.Report.Answered(cluster.VersionChange), f.permit.Grant) {
-	case change.AsKnown:
-	case change.Adopted:
-		return grantAdopt, "", again
-	case change.Replaced:
-		return grantForget, "", again
-	case change.Lost:
-		return grantLost, "", again
-	case change.Differs:
-		return grantReport, "", again
-	}
 	switch {
 	case f.leave != "":
 		return decideLeave(f, now)

@@ -37,14 +37,8 @@ func TestReportWithGrant(t *testing.T) {
 			f.permit.Report = answering(f.permit.Report, func(a *cluster.Answer) { a.State = cluster.GrantStranded })
 		}, grantSeparate},
 		"without a grant": {func(f *grantFacts) { f.record, f.permit = grantRecord{}, rollout.Permit{} }, grantSeparate},
-		"the report has another": {func(f *grantFacts) {
-			f.permit.Report = answering(f.permit.Report, func(a *cluster.Answer) { a.ID = "1.2.a" })
-		}, grantReport},
-		"the grant ended already": {func(f *grantFacts) {
-			f.permit.Report = answering(f.permit.Report, func(a *cluster.Answer) { a.State = cluster.GrantDone })
-		}, grantReport},
 	} {
-		f := grantFacts{record: record, permit: accepted, known: true, report: "v2", healthy: true}
+		f := grantFacts{record: record, permit: accepted, report: "v2", healthy: true}
 		tt.change(&f)
 		if got, _, _ := decideGrant(&f, now); got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)

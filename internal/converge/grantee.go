@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -32,17 +31,14 @@ type Maintenance interface {
 
 // GranteeOptions are what a Grantee needs.
 type GranteeOptions struct {
-	Node        string
 	StateDir    string // the record of the grant is its file grant.json
+	Host        *change.Host
 	Rollouts    *rollout.Rollouts
-	Report      *cluster.ReportWriter // this host's
 	Maintenance Maintenance
-	Checks      Checks
-	Roles       func() []string // of this host, on which freezes depend; nil: none
 	Log         hclog.Logger
 }
 
-// Grantee is this host's side of a rollout that is paced by grants: it accepts
+// Grantee is this host's part of a rollout that is paced by grants, a change.Part: it accepts
 // and declines them, keeps the host in maintenance while it is at work, and ends
 // its grant once the host is healthy. What it holds is on the disk and in
 // Consul, so it outlives the process.
@@ -56,24 +52,24 @@ type Grantee struct {
 	report  *request // report a version
 	leave   *request // come back into service
 	blocked string   // why the host cannot begin
-	unread  bool     // the report is to be read (again)
 	noticed rollout.Noticed
 	watches [watches]error // why what a watch delivers is not known; nil: it is
-	failing []string
-	checked bool
-	since   time.Time // that no check has failed
 
 	// What the loop alone knows.
-	record grantRecord
-	lifted bool
+	events  AdmissionEvents
+	record  grantRecord
+	lifted  bool
+	looked  bool // at what is granted
+	granted uint64
+	reset   time.Time
+	leaving *request
+	left    time.Time // when leaving began
 }
 
-// The watches of which a Permit is made.
+// The watches of which a Permit is made, beside those of the host.
 const (
 	watchesDesired = iota
 	watchesSpec
-	watchesControl
-	watchesGrants
 	watches
 )
 
@@ -86,7 +82,10 @@ type request struct {
 	waiting  func(string)
 	reported string
 	done     chan struct{}
-	recheck  *concurrency.Backoff // when to read the report again, while nothing else happens
+
+	recheck   *concurrency.Backoff // when to read the report again, while nothing else happens
+	recheckAt time.Time
+	reads     int // of the report, that were looked at for it
 
 	change   func(cluster.Report) cluster.Report // of Report
 	separate bool                                // nothing was written; valid once done is closed
@@ -97,7 +96,7 @@ func NewGrantee(o GranteeOptions) *Grantee {
 	if o.Log == nil {
 		o.Log = hclog.NewNullLogger()
 	}
-	g := &Grantee{o: o, doc: durable.NewDoc[grantRecord](filepath.Join(o.StateDir, "grant.json"), grantFormat), news: concurrency.NewSignal(), unread: true}
+	g := &Grantee{o: o, doc: durable.NewDoc[grantRecord](filepath.Join(o.StateDir, "grant.json"), grantFormat), news: concurrency.NewSignal()}
 	for i := range g.watches {
 		g.watches[i] = errNotRead
 	}
@@ -106,9 +105,8 @@ func NewGrantee(o GranteeOptions) *Grantee {
 
 // Enter implements Admission.
 func (g *Grantee) Enter(ctx context.Context, version string, waiting func(string)) error {
-	return g.ask(ctx, &g.enter, &request{
-		version: version, waiting: waiting, done: make(chan struct{}), recheck: concurrency.NewBackoff(firstRecheck, lastRecheck),
-	})
+	recheck := concurrency.NewBackoff(firstRecheck, lastRecheck)
+	return g.ask(ctx, &g.enter, &request{version: version, waiting: waiting, done: make(chan struct{}), recheck: recheck, recheckAt: time.Now().Add(recheck.Next())})
 }
 
 // Report implements Admission.
@@ -150,20 +148,13 @@ func (g *Grantee) change(set func()) {
 	g.news.Notify()
 }
 
-// reread has the report read again: it may not be as it was last read or written.
-func (g *Grantee) reread() {
-	g.o.Report.Forget()
-	g.change(func() { g.unread = true })
-}
-
-// Pauses after a step of a grant that failed. The packages below wait while
-// Consul does not answer.
-const firstGrantRetry, lastGrantRetry = 200 * time.Millisecond, 10 * time.Second
-
 // A host that waits for an offer reads its own report again after these pauses:
 // a restored backup may say that it runs the version already, and then it is
 // never offered one.
 const firstRecheck, lastRecheck = 5 * time.Second, 5 * time.Minute
+
+// Pauses after a record that could not be read.
+const firstGrantRetry, lastGrantRetry = 200 * time.Millisecond, 10 * time.Second
 
 // Run implements Admission.
 func (g *Grantee) Run(ctx context.Context, events AdmissionEvents) error {
@@ -171,8 +162,8 @@ func (g *Grantee) Run(ctx context.Context, events AdmissionEvents) error {
 	if err := concurrency.Retry(ctx, retry, g.load, g.warn("the record of the grant cannot be read")); err != nil {
 		return err
 	}
+	g.events = events
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return g.watchGrants(ctx, events) })
 	group.Go(func() error {
 		return g.o.Rollouts.Watch(ctx, func(u kv.Update[rollout.Spec]) {
 			damaged := u.Err
@@ -185,16 +176,7 @@ func (g *Grantee) Run(ctx context.Context, events AdmissionEvents) error {
 	group.Go(func() error {
 		return g.o.Rollouts.WatchDesired(ctx, func(u kv.Update[string]) { notice(g, watchesDesired, u, func() { g.noticed.Desired = u.Entry }) })
 	})
-	group.Go(func() error {
-		return g.o.Rollouts.WatchControl(ctx, func(u kv.Update[cluster.Control]) {
-			notice(g, watchesControl, u, func() { g.noticed.Control = u.Entry })
-			if errors.Is(u.Err, kv.ErrDamaged) { // nothing that disturbs begins
-				g.change(func() { g.watches[watchesControl] = u.Err })
-			}
-		})
-	})
-	group.Go(func() error { return g.o.Checks.Watch(ctx, g.setChecks) })
-	group.Go(func() error { return g.loop(ctx, events) })
+	group.Go(func() error { return g.o.Host.Drive(ctx, g, g.news) })
 	return group.Wait()
 }
 
@@ -215,9 +197,8 @@ func (g *Grantee) warn(what string) func(error, time.Duration) {
 // is read as. What a watch delivered before an outage stays known.
 func notice[T any](g *Grantee, watch int, u kv.Update[T], set func()) {
 	if u.Err != nil && !errors.Is(u.Err, kv.ErrDamaged) {
-		lost := errors.Is(u.Err, consul.ErrDenied) || errors.Is(u.Err, kv.ErrNewer) || consul.IsPermanent(u.Err)
 		g.change(func() {
-			if lost || g.watches[watch] != nil {
+			if g.watches[watch] != nil || change.IsLost(u.Err) {
 				g.watches[watch] = u.Err
 			}
 		})
@@ -228,82 +209,72 @@ func notice[T any](g *Grantee, watch int, u kv.Update[T], set func()) {
 		g.watches[watch] = nil
 	})
 	if u.Reset {
-		g.reread()
+		g.o.Host.Restored()
 	}
 }
 
-// watchGrants follows what is granted to the host.
-func (g *Grantee) watchGrants(ctx context.Context, events AdmissionEvents) error {
-	first := true
-	return g.o.Rollouts.WatchGrants(ctx, g.o.Node, func(u kv.Update[change.Grants]) {
-		if u.Err == nil || errors.Is(u.Err, kv.ErrDamaged) {
-			next := u.Entry.Value.Of(cluster.VersionChange)
-			g.mu.Lock()
-			idle := g.enter == nil && g.leave == nil && g.blocked == ""
-			g.mu.Unlock()
-			if u.Reset || !first && idle && next.State == pace.Offered {
-				events.Reassert() // the orchestrator does not know what this host runs
-			}
-			events.Retry(Retry{At: next.Retry, FromStart: next.FromStart})
-			first = false
-		}
-		notice(g, watchesGrants, u, func() { g.noticed.Grants = u.Entry })
-	})
+// Change implements change.Part.
+func (g *Grantee) Change() string { return cluster.VersionChange }
+
+// Held implements change.Part.
+func (g *Grantee) Held() (h change.Held, asks bool) { return g.record.Held, true }
+
+// Says implements change.Part.
+func (g *Grantee) Says(d cluster.Report) cluster.Report {
+	return d.WithAnswer(g.record.Answer(cluster.VersionChange))
 }
 
-func (g *Grantee) setChecks(h Health) {
-	failing := h.Failing
-	if h.Drained {
-		failing = append(slices.Clone(failing), cluster.DrainedText)
+// Keep implements change.Part. That an acceptance was carried out is not written down: the report says so, and what
+// follows from it writes it down.
+func (g *Grantee) Keep(h change.Held) error {
+	r := g.record
+	if r.Intent != nil && h.Intent == nil && h.ID == r.Intent.ID && h.Open() {
+		g.record = grantRecord{Held: h}
+		return nil
 	}
-	g.change(func() {
-		if len(failing) == 0 && (len(g.failing) > 0 || !g.checked) {
-			g.since = time.Now()
-		}
-		g.failing, g.checked = failing, true
-	})
+	r.Held = h
+	return g.keep(r)
 }
 
-// loop decides and acts until ctx ends.
-func (g *Grantee) loop(ctx context.Context, events AdmissionEvents) error {
-	retry := concurrency.NewBackoff(firstGrantRetry, lastGrantRetry)
-	started := time.Time{} // of the present leave
-	var leaving *request
-	for ctx.Err() == nil {
-		f, enter, report, leave := g.facts()
-		if leave != leaving {
-			leaving, started = leave, time.Now()
-		}
-		if f.since.Before(started) {
-			f.since = started
-		}
-		do, why, again := decideGrant(f, time.Now())
-		var err error
-		if do != grantNothing {
-			err = g.perform(ctx, f, do, why, enter, report, leave, events)
-		}
-		switch {
-		case ctx.Err() != nil:
-		case err != nil:
-			g.reportSeparately(report)
-			pause := retry.Next()
-			if !errors.Is(err, errAskedAgain) {
-				g.o.Log.Warn("the grant of the rollout is tried again", "step", string(do), "error", err, "again_in", pause)
-				notify(enter, "the rollout cannot be asked: "+err.Error())
-			}
-			_ = concurrency.Sleep(ctx, pause) // ends with ctx
-		case do != grantNothing:
-			retry.Reset()
-		default:
-			retry.Reset()
-			if f.waits != "" {
-				g.reportSeparately(report)
-			}
-			notify(enter, why)
-			g.await(ctx, again, enter)
-		}
+// Lose implements change.Part.
+func (g *Grantee) Lose(_ context.Context, a cluster.Answer) error {
+	lost := change.LostOf(a)
+	lost.Intent = g.record.Intent
+	return g.keep(grantRecord{Held: lost})
+}
+
+// Look implements change.Part.
+func (g *Grantee) Look(s *change.Seen, failed error) {
+	err := cmp.Or(failed, s.Unknown)
+	if err != nil {
+		g.hindered(err)
 	}
-	return ctx.Err()
+	if s.Unknown != nil {
+		return
+	}
+	g.mu.Lock()
+	idle := g.enter == nil && g.leave == nil && g.blocked == ""
+	g.mu.Unlock()
+	granted := s.Granted(cluster.VersionChange)
+	another := !g.looked || s.Grants.Index != g.granted
+	if !s.Reset.Equal(g.reset) || g.looked && another && idle && granted.State == pace.Offered {
+		g.events.Reassert() // the orchestrator does not know what this host runs
+	}
+	if another {
+		g.events.Retry(Retry{At: granted.Retry, FromStart: granted.FromStart})
+	}
+	g.looked, g.granted, g.reset = true, s.Grants.Index, s.Reset
+}
+
+// hindered says why the rollout cannot be asked. A version that runs is reported nevertheless.
+func (g *Grantee) hindered(err error) {
+	g.mu.Lock()
+	enter, report := g.enter, g.report
+	g.mu.Unlock()
+	g.reportSeparately(report)
+	if !errors.Is(err, change.ErrFollows) {
+		notify(enter, "the rollout cannot be asked: "+err.Error())
+	}
 }
 
 func notify(q *request, why string) {
@@ -313,63 +284,103 @@ func notify(q *request, why string) {
 	}
 }
 
-// await returns when there is something new, at a time that is not zero, or when
-// the report has to be read again for enter.
-func (g *Grantee) await(ctx context.Context, at time.Time, enter *request) {
-	waiting := ctx
-	if !at.IsZero() {
-		var cancel context.CancelFunc
-		waiting, cancel = context.WithDeadline(waiting, at.Add(time.Millisecond))
-		defer cancel()
+// Next implements change.Part.
+func (g *Grantee) Next(s *change.Seen, now time.Time) change.Step {
+	f, enter, report, leave, err := g.facts(s, now)
+	if err != nil {
+		g.hindered(err)
+		return change.Step{}
 	}
-	var recheck <-chan time.Time
-	if enter != nil {
-		t := time.NewTimer(enter.recheck.Next())
-		defer t.Stop()
-		recheck = t.C
+	do, why, again := decideGrant(f, now)
+	step := func(perform func(ctx context.Context) error) change.Step {
+		return change.Step{Name: string(do), Do: perform}
 	}
-	select {
-	case <-waiting.Done():
-	case <-g.news.C():
-	case <-recheck:
-		g.reread()
+	switch do {
+	case grantNothing:
+		notify(enter, why)
+		return g.rest(enter, now, again)
+	case grantDecline:
+		return g.o.Host.Decline(g, f.permit.Grant, why)
+	case grantAccept:
+		return g.o.Host.Accept(g, s, f.permit.Grant, running, f.permit.Fence)
+	case grantStrand:
+		return step(func(context.Context) error {
+			r := g.record
+			r.Stranded = true
+			return g.keep(r)
+		})
+	case grantReady:
+		return step(func(context.Context) error {
+			r := g.record
+			r.Ready = true
+			return g.keep(r)
+		})
+	case grantEnter:
+		return step(func(ctx context.Context) error { return g.begin(ctx, enter) })
+	case grantFree:
+		return step(func(ctx context.Context) error { return g.beginFree(ctx, f, enter) })
+	case grantLift:
+		return step(func(ctx context.Context) error { return g.lift(ctx, cmp.Or(f.leave, f.report)) })
+	case grantFinish:
+		return step(func(ctx context.Context) error { return g.finish(ctx, report) })
+	case grantSeparate:
+		g.reportSeparately(report)
+	case grantLeft:
+		g.finished(&g.leave, leave)
 	}
+	return step(func(context.Context) error { return nil })
 }
 
-// facts gathers what is known.
-func (g *Grantee) facts() (f *grantFacts, enter, report, leave *request) {
-	seen, known := g.o.Report.Seen().Get()
+// running is what the report of a host says that accepted a grant.
+func running(d cluster.Report, a cluster.Answer) cluster.Report {
+	return d.With(cluster.CategoryConfig, cluster.CategoryState{State: cluster.StateRunning, Version: a.Tag}, a.Since)
+}
+
+// rest is until when nothing is to be done, or that the report is read again for enter: a restored backup
+// may say that the host runs the version already, and then it is never offered one.
+func (g *Grantee) rest(enter *request, now, again time.Time) change.Step {
+	if enter == nil {
+		return change.Step{Again: again}
+	}
+	if !now.Before(enter.recheckAt) {
+		enter.recheckAt = now.Add(enter.recheck.Next())
+		return change.Step{Name: "read the report again", Do: func(ctx context.Context) error {
+			g.o.Host.Reread()
+			return g.o.Host.Read(ctx)
+		}}
+	}
+	return change.Step{Again: pace.Earliest(again, enter.recheckAt)}
+}
+
+// facts gathers what is known. A host that waits to begin may hear that it runs the version already.
+func (g *Grantee) facts(s *change.Seen, now time.Time) (f *grantFacts, enter, report, leave *request, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	f = &grantFacts{
-		record: g.record, known: known && !g.unread, blocked: g.blocked, lifted: g.lifted,
-		healthy: g.checked && len(g.failing) == 0, since: g.since,
+	enter, report, leave = g.enter, g.report, g.leave
+	if leave != g.leaving {
+		g.leaving, g.left = leave, now
 	}
-	if g.enter != nil {
-		f.enter = g.enter.version
+	f = &grantFacts{record: g.record, blocked: g.blocked, lifted: g.lifted, healthy: s.Healthy(), since: s.Since}
+	if f.since.Before(g.left) {
+		f.since = g.left
 	}
-	if g.report != nil {
-		f.report = g.report.version
+	if enter != nil {
+		f.enter = enter.version
+		if enter.reads != s.Reads && s.Report.Version == enter.version {
+			g.events.Reassert()
+		}
+		enter.reads = s.Reads
 	}
-	if g.leave != nil {
-		f.leave = g.leave.version
+	if report != nil {
+		f.report = report.version
 	}
-	err := cmp.Or(g.watches[:]...)
-	if err == nil {
-		f.permit, err = g.o.Rollouts.Noticed(g.o.Node, g.noticed, seen)
+	if leave != nil {
+		f.leave = leave.version
 	}
-	if err != nil {
-		f.waits = "the rollout cannot be asked: " + err.Error()
+	if err = cmp.Or(g.watches[:]...); err == nil {
+		f.permit, err = g.o.Rollouts.Noticed(g.noticed, s)
 	}
-	f.permit.Report, f.permit.Roles = seen, g.roles()
-	return f, g.enter, g.report, g.leave
-}
-
-func (g *Grantee) roles() []string {
-	if g.o.Roles == nil {
-		return nil
-	}
-	return g.o.Roles()
+	return f, enter, report, leave, err
 }
 
 // keep writes the record down before anything follows from it.
@@ -381,92 +392,53 @@ func (g *Grantee) keep(r grantRecord) error {
 	return nil
 }
 
-// errAskedAgain: what is stored does not say what the watches delivered, which follows.
-var errAskedAgain = errors.New("the watches have not delivered yet what is stored")
-
-// perform carries out one action.
-func (g *Grantee) perform(
-	ctx context.Context, f *grantFacts, do grantAction, why string, enter, report, leave *request, events AdmissionEvents,
-) error {
-	r := g.record
-	a := f.permit.Report.Answered(cluster.VersionChange)
-	switch do {
-	case grantNothing:
-	case grantRead:
-		return g.read(ctx, f.enter, events)
-	case grantAdopt:
-		return g.keep(grantRecord{Held: r.Accepted()})
-	case grantForget:
-		r.Intent = nil
-		return g.keep(r)
-	case grantReport:
-		return g.write(ctx, r, report)
-	case grantLost:
-		g.o.Log.Warn("this host has a grant that it does not know: its record was lost", "grant", a.ID, "version", a.Tag)
-		lost := change.LostOf(a)
-		lost.Intent = r.Intent
-		return g.keep(grantRecord{Held: lost})
-	case grantStrand:
-		r.Stranded = true
-		return g.keep(r)
-	case grantDecline:
-		r.Held = r.Declining(f.permit.Grant, why)
-		return g.keep(r)
-	case grantReady:
-		r.Ready = true
-		return g.keep(r)
-	case grantAccept:
-		return g.accept(ctx, f)
-	case grantEnter:
-		if !r.Begun {
-			r.Begun = true
-			if err := g.keep(r); err != nil {
-				return err
-			}
-		}
-		g.lifted = false
-		if err := g.o.Maintenance.Begin(ctx, consul.JorcNote+" update to "+f.enter); err != nil {
+// begin takes the host out of service for the version of enter.
+func (g *Grantee) begin(ctx context.Context, enter *request) error {
+	if r := g.record; !r.Begun {
+		r.Begun = true
+		if err := g.keep(r); err != nil {
 			return err
 		}
-		g.finished(&g.enter, enter)
-	case grantFree:
-		p, err := g.o.Rollouts.Permit(ctx, g.o.Node)
-		if err != nil {
-			return err
-		}
-		p.Roles = f.permit.Roles
-		if free, _ := p.Free(f.enter, time.Now()); !free {
-			return errAskedAgain
-		}
-		g.finished(&g.enter, enter)
-	case grantLift:
-		return g.lift(ctx, r, cmp.Or(f.leave, f.report))
-	case grantFinish:
-		if err := g.keep(r.done(time.Now())); err != nil {
-			return err
-		}
-		g.o.Log.Info("the grant is done", "version", r.Tag)
-		return g.write(ctx, g.record, report)
-	case grantSeparate:
-		g.reportSeparately(report)
-	case grantLeft:
-		g.finished(&g.leave, leave)
 	}
+	g.lifted = false
+	if err := g.o.Maintenance.Begin(ctx, consul.JorcNote+" update to "+enter.version); err != nil {
+		return err
+	}
+	g.finished(&g.enter, enter)
 	return nil
 }
 
-// read reads the report. A host that waits to begin may hear that it runs the version already: a
-// backup that was restored says so, and then it is never offered a grant.
-func (g *Grantee) read(ctx context.Context, enter string, events AdmissionEvents) error {
-	_, err := g.o.Report.Change(ctx, func(d cluster.Report) (cluster.Report, error) { return d, nil })
+// beginFree has the host begin without a grant, if what is stored says so, too.
+func (g *Grantee) beginFree(ctx context.Context, f *grantFacts, enter *request) error {
+	p, err := g.o.Rollouts.Permit(ctx, g.o.Host.Node())
 	if err != nil {
 		return err
 	}
-	g.change(func() { g.unread = false })
-	if seen, _ := g.o.Report.Seen().Get(); enter != "" && seen.Version == enter {
-		events.Reassert()
+	p.Roles = f.permit.Roles
+	if free, _ := p.Free(f.enter, time.Now()); !free {
+		return change.ErrFollows
 	}
+	g.finished(&g.enter, enter)
 	return nil
+}
+
+// finish ends the grant. It ends the request to report the version that the grant was for in the same transaction.
+func (g *Grantee) finish(ctx context.Context, report *request) error {
+	if err := g.keep(g.record.done(time.Now())); err != nil {
+		return err
+	}
+	g.o.Log.Info("the grant is done", "version", g.record.Tag)
+	with := report != nil && g.record.Tag == report.version
+	err := g.o.Host.Write(ctx, func(d cluster.Report) cluster.Report {
+		if with {
+			d = report.change(d)
+		}
+		return g.Says(d)
+	})
+	if err == nil && with {
+		g.finished(&g.report, report)
+	}
+	return err
 }
 
 // reportSeparately has the report written before the grant ends.
@@ -488,8 +460,8 @@ func (g *Grantee) finished(place **request, q *request) {
 }
 
 // lift brings the host back into service; version is what it runs, if it does.
-func (g *Grantee) lift(ctx context.Context, r grantRecord, version string) error {
-	if r.Open() && !r.Recorded && version == r.Tag {
+func (g *Grantee) lift(ctx context.Context, version string) error {
+	if r := g.record; r.Open() && !r.Recorded && version == r.Tag {
 		r.Recorded = true
 		if err := g.keep(r); err != nil {
 			return err
@@ -500,66 +472,4 @@ func (g *Grantee) lift(ctx context.Context, r grantRecord, version string) error
 	}
 	g.lifted = true
 	return nil
-}
-
-// accept writes the intent down and accepts the grant, in a transaction that
-// holds only while the offer does. Where its answer is lost what became of it is
-// read; a late acceptance is the same one.
-func (g *Grantee) accept(ctx context.Context, f *grantFacts) error {
-	r := g.record
-	r.Held = r.Accepting(f.permit.Grant, time.Now())
-	if err := g.keep(r); err != nil {
-		return err
-	}
-	next := grantRecord{Held: r.Accepted()}
-	old, answer := f.permit.Report.Answered(cluster.VersionChange), next.Answer(cluster.VersionChange)
-	_, err := g.o.Report.ChangeFenced(ctx, func(d cluster.Report) (cluster.Report, error) {
-		switch d.Answered(cluster.VersionChange) {
-		case old:
-		case answer:
-			return d, nil
-		default:
-			return d, errOtherAnswer
-		}
-		return d.With(cluster.CategoryConfig, cluster.CategoryState{State: cluster.StateRunning, Version: answer.Tag}, answer.Since).WithAnswer(answer), nil
-	}, f.permit.Fence)
-	switch {
-	case errors.Is(err, kv.ErrConflict): // nothing was written, nor will be; the watches deliver what it met
-		r.Intent = nil
-		if err := g.keep(r); err != nil {
-			return err
-		}
-		return errAskedAgain
-	case errors.Is(err, errOtherAnswer), errors.Is(err, consul.ErrOutcomeUnknown):
-		g.reread()
-		return nil
-	case err != nil:
-		return err
-	}
-	g.o.Log.Info("accepted a grant", "grant", answer.ID, "version", answer.Tag)
-	g.record = next // after a crash before it is written the report says that the intent was carried out
-	return nil
-}
-
-// errOtherAnswer: the stored report does not have the answer that was decided on.
-var errOtherAnswer = errors.New("the report has another answer")
-
-// write has the report say what the record does. It ends the request to report a version that the grant which
-// ended was for, in the same transaction.
-func (g *Grantee) write(ctx context.Context, r grantRecord, report *request) error {
-	with := report != nil && !r.Open() && r.Tag == report.version
-	_, err := g.o.Report.Change(ctx, func(d cluster.Report) (cluster.Report, error) {
-		if with {
-			d = report.change(d)
-		}
-		return d.WithAnswer(r.Answer(cluster.VersionChange)), nil
-	})
-	if errors.Is(err, consul.ErrOutcomeUnknown) {
-		g.reread()
-		return nil
-	}
-	if err == nil && with {
-		g.finished(&g.report, report)
-	}
-	return err
 }

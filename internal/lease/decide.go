@@ -15,11 +15,7 @@ type step string
 
 const (
 	nothing  step = ""
-	read     step = "read"     // the report is read: it is not known, or no longer
-	lost     step = "lost"     // the report says that the host has a lease of which it knows nothing
 	report   step = "report"   // the report does not say what the record does
-	adopt    step = "adopt"    // the acceptance was carried out
-	forget   step = "forget"   // the acceptance was not, and no longer can be
 	withdraw step = "withdraw" // the caller has left
 	accept   step = "accept"
 	decline  step = "decline"
@@ -32,27 +28,16 @@ const (
 	finish   step = "finish"
 )
 
-// afterReset is for how long nothing is accepted once Consul's KV went backwards: the orchestrator plans again
-// meanwhile.
-const afterReset = time.Minute
-
 // takeOver is how long a host that waits for a place waits for another orchestrator when the last one has ended: longer than a
 // candidate takes to notice that.
 const takeOver = time.Minute
 
 // facts is what a decision depends on.
 type facts struct {
+	change.Seen
 	rec   record
 	node  string
-	seen  cluster.Report // as it was last read or written
-	known bool           // seen is
-
-	grants  change.Grants
-	control cluster.Control
-	roles   []string
-	held    string    // what an operator holds the host for; empty: nothing
-	alone   time.Time // since when no orchestrator runs; zero: one does, or that is not known
-	reset   time.Time // when Consul's KV last went backwards; zero: never
+	alone time.Time // since when no orchestrator runs; zero: one does, or that is not known
 
 	calls  int       // open ones of the lease's caller
 	called time.Time // when the last of them ended, or this process began
@@ -66,14 +51,9 @@ type facts struct {
 	age     time.Duration // since the acceptance
 	drained time.Duration // since maintenance is on
 	lifted  bool          // the host is back in service
-	checked bool          // failing is known
-	failing []string
-	since   time.Time // that no check fails; zero: one does
 }
 
-func (f *facts) grant() change.Grant { return f.grants.Of(cluster.LeaseChange(f.node)) }
-
-func (f *facts) healthy() bool { return f.checked && len(f.failing) == 0 }
+func (f *facts) grant() change.Grant { return f.Granted(cluster.LeaseChange(f.node)) }
 
 // kept reports whether a call of the caller is open, or the last one ended a short time ago.
 func (f *facts) kept(now time.Time) (kept bool, until time.Time) {
@@ -90,22 +70,10 @@ func (f *facts) kept(now time.Time) (kept bool, until time.Time) {
 // decide returns what to do next, and when to decide again if nothing happens. It is a pure function.
 func decide(f *facts, now time.Time) (do step, again time.Time) {
 	r := &f.rec
-	answer := f.seen.Answered(cluster.LeaseChange(f.node))
 	switch {
-	case !f.known:
-		if r.Wish != "" {
-			return read, again
-		}
-		return nothing, again
-	case r.Grant.Intent != nil && answer.ID == r.Grant.Intent.ID:
-		return adopt, again
-	case r.Grant.Intent != nil:
-		return forget, again
-	case r.Wish == "" && answer.Open():
-		return lost, again
 	case !r.Grant.Open() && r.Wish != "":
 		return decideAsking(f, now)
-	case !r.in(f.seen, f.node).Equal(f.seen):
+	case !r.in(f.Report, f.node).Equal(f.Report):
 		return report, again
 	case r.Wish == "":
 		return nothing, again
@@ -120,21 +88,20 @@ func decideAsking(f *facts, now time.Time) (do step, again time.Time) {
 	r := &f.rec
 	kept, until := f.kept(now)
 	g := f.grant()
-	acceptable := g.Tag == r.Wish && g.State == pace.Offered && g.Session != "" && g.ID != r.Grant.Declined && f.stopped(now) == nil
-	settled := f.reset.Add(afterReset)
+	acceptable, from := f.Accepts(g, now)
+	acceptable = acceptable && g.Tag == r.Wish && f.stopped(now) == nil
 	switch {
 	case f.end || !kept:
 		return withdraw, again
-	case !r.in(f.seen, f.node).Equal(f.seen):
+	case !r.in(f.Report, f.node).Equal(f.Report):
 		return report, until
 	case acceptable && !g.Until.IsZero() && !now.Before(g.Until):
 		return decline, until
-	case acceptable && !f.reset.IsZero() && now.Before(settled):
-		return nothing, pace.Earliest(until, settled)
 	case acceptable:
 		return accept, again
 	}
-	again = pace.Earliest(until, f.control.Change(now))
+	until = pace.Earliest(until, from)
+	again = pace.Earliest(until, f.Control.Value.Change(now))
 	if refused := f.alone.Add(takeOver); !f.alone.IsZero() && now.Before(refused) {
 		again = pace.Earliest(again, refused)
 	}
@@ -149,9 +116,9 @@ func decidePlaced(f *facts, now time.Time) (do step, again time.Time) {
 	switch {
 	case f.end, !kept && !stays, r.Boot != f.boot:
 		return end, again
-	case f.age >= r.For && f.calls == 0 && f.healthy():
+	case f.age >= r.For && f.calls == 0 && f.Healthy():
 		return end, again
-	case f.age >= r.For && f.calls == 0 && f.checked && r.Trouble == "":
+	case f.age >= r.For && f.calls == 0 && f.Checked && r.Trouble == "":
 		return trouble, again
 	case f.calls == 0 && !r.Out: // the place is kept, and the host stays in service
 		return nothing, until
@@ -175,15 +142,15 @@ func decidePlaced(f *facts, now time.Time) (do step, again time.Time) {
 
 // decideEnding is about a host that comes back.
 func decideEnding(f *facts, now time.Time) (do step, again time.Time) {
-	healthy, over := f.since.Add(f.rec.MinHealthy), f.rec.For-f.age
+	healthy, over := f.Since.Add(f.rec.MinHealthy), f.rec.For-f.age
 	switch {
 	case !f.lifted:
 		return lift, again
-	case f.checked && len(f.failing) > 0 && over <= 0 && f.rec.Trouble == "":
+	case f.Checked && len(f.Failing) > 0 && over <= 0 && f.rec.Trouble == "":
 		return trouble, again
-	case !f.healthy() && over > 0:
+	case !f.Healthy() && over > 0:
 		return nothing, now.Add(over)
-	case !f.healthy():
+	case !f.Healthy():
 		return nothing, again
 	case now.Before(healthy):
 		return nothing, healthy
@@ -193,14 +160,14 @@ func decideEnding(f *facts, now time.Time) (do step, again time.Time) {
 
 // stopped is why nothing that disturbs may begin on the host; nil: it may.
 func (f *facts) stopped(now time.Time) *Refusal {
-	c := f.control.At(now)
+	c := f.Control.Value.At(now)
 	what, hold, halted := c.Halted()
-	frozen, isFrozen := f.control.Frozen(f.roles, now)
+	frozen, isFrozen := f.Control.Value.Frozen(f.Roles, now)
 	switch {
 	case halted:
 		return &Refusal{Kind: Paused, Reason: what + ": " + text.Line(hold.String(), MostReason), At: hold.Until}
-	case f.held != "":
-		return &Refusal{Kind: Held, Reason: "this host is held: " + f.held}
+	case f.Held != "":
+		return &Refusal{Kind: Held, Reason: "this host is held: " + f.Held}
 	case isFrozen:
 		return &Refusal{Kind: Freeze, Reason: frozen.String(), At: frozen.Until}
 	}
@@ -215,12 +182,12 @@ func (f *facts) waits(now time.Time) *Refusal {
 	switch {
 	case r.Wish == "" || r.Ready && !r.Ending:
 		return nil
-	case r.Ending && f.lifted && !f.checked:
+	case r.Ending && f.lifted && !f.Checked:
 		return &Refusal{Kind: NotHealthy, Reason: "the checks of this host are not known yet"}
-	case r.Ending && f.lifted && len(f.failing) > 0:
-		return &Refusal{Kind: NotHealthy, Reason: "this host is not healthy: " + text.Line(strings.Join(f.failing, "; "), MostReason)}
+	case r.Ending && f.lifted && len(f.Failing) > 0:
+		return &Refusal{Kind: NotHealthy, Reason: "this host is not healthy: " + text.Line(strings.Join(f.Failing, "; "), MostReason)}
 	case r.Ending:
-		return &Refusal{Kind: NotHealthy, Reason: "the checks of this host have to pass for " + r.MinHealthy.String(), At: f.since.Add(r.MinHealthy)}
+		return &Refusal{Kind: NotHealthy, Reason: "the checks of this host have to pass for " + r.MinHealthy.String(), At: f.Since.Add(r.MinHealthy)}
 	case r.Grant.Open() && f.busy:
 		return &Refusal{Kind: Waiting, Reason: "a job runs on this host: the lease begins when its task has ended"}
 	case r.Grant.Open() && r.Out && r.Drain == 0:
@@ -235,7 +202,7 @@ func (f *facts) waits(now time.Time) *Refusal {
 		return &Refusal{Kind: Waiting, Reason: "no orchestrator runs at the moment: the lease waits for the next one"}
 	case !f.alone.IsZero():
 		return &Refusal{Kind: NoOrchestrator, Reason: noOrchestrator}
-	case !f.known:
+	case !f.Known:
 		return &Refusal{Kind: Unreachable, Reason: "this host's report cannot be read from Consul yet"}
 	case g.Tag == r.Wish && g.Waits != nil && g.State != pace.Offered:
 		kind := Waiting

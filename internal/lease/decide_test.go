@@ -16,16 +16,16 @@ var start = time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
 // asking are the facts of a host that waits for a place, as its report says.
 func asking() *facts {
 	f := &facts{
-		node: "n1", known: true, calls: 1, called: start, boot: "b", checked: true, since: start,
+		Seen: change.Seen{Known: true, Checked: true, Since: start}, node: "n1", calls: 1, called: start, boot: "b",
 		rec: record{Wish: "w", ID: "me", For: time.Hour, Drain: time.Minute, MinHealthy: time.Minute, Since: start},
 	}
-	f.seen = f.rec.in(f.seen, f.node)
+	f.Report = f.rec.in(f.Report, f.node)
 	return f
 }
 
 func (f *facts) offer(g change.Grant) *facts {
 	g.Change = cluster.LeaseChange("n1")
-	f.grants = change.Grants{All: []change.Grant{g}}
+	f.Grants.Value = change.Grants{All: []change.Grant{g}}
 	return f
 }
 
@@ -33,13 +33,13 @@ func (f *facts) offer(g change.Grant) *facts {
 func placed() *facts {
 	f := asking()
 	f.rec.Grant, f.rec.Boot = change.Held{ID: "g", Tag: "w", Since: start}, "b"
-	f.seen = f.rec.in(f.seen, f.node)
+	f.Report = f.rec.in(f.Report, f.node)
 	return f
 }
 
 func (f *facts) with(set func(f *facts)) *facts {
 	set(f)
-	f.seen = f.rec.in(f.seen, f.node)
+	f.Report = f.rec.in(f.Report, f.node)
 	return f
 }
 
@@ -55,38 +55,30 @@ func TestDecide(t *testing.T) {
 		want  step
 		again time.Duration // after start; 0: it is not asked again
 	}{
-		{"no lease", &facts{node: "n1", known: true}, 0, nothing, 0},
+		{"no lease", &facts{node: "n1", Seen: change.Seen{Known: true}}, 0, nothing, 0},
 		{"no lease, and no report yet", &facts{node: "n1"}, 0, nothing, 0},
 		{"no orchestrator at the moment", asking().with(func(f *facts) { f.alone = start }), 0, nothing, time.Minute},
 		{"no orchestrator", asking().with(func(f *facts) { f.alone = start }), time.Minute, nothing, 0},
-		{"the report is not known", asking().with(func(f *facts) { f.known = false }), 0, read, 0},
 		{"it waits for an answer", asking(), 0, nothing, 0},
-		{"nothing is known of it in Consul", func() *facts { f := asking(); f.seen = cluster.Report{}; return f }(), 0, report, 0},
+		{"nothing is known of it in Consul", func() *facts { f := asking(); f.Report = cluster.Report{}; return f }(), 0, report, 0},
 		{"an offer", asking().offer(offered), 0, accept, 0},
 		{"an offer for a lease before", asking().offer(change.Grant{Tag: "v", ID: "g", State: pace.Offered, Session: "s"}), 0, nothing, 0},
 		{"an offer without a session", asking().offer(change.Grant{Tag: "w", ID: "g", State: pace.Offered}), 0, nothing, 0},
 		{"an offer that was withdrawn", asking().offer(change.Grant{Tag: "w", ID: "g", State: pace.Withdrawn, Session: "s"}), 0, nothing, 0},
-		{"an offer that it declined", asking().offer(offered).with(func(f *facts) { f.rec.Grant.Declined = "g" }), 0, nothing, 0},
-		{"an offer in a pause", asking().offer(offered).with(func(f *facts) { f.control.Paused = &cluster.Hold{} }), 0, nothing, 0},
-		{"an offer while it is held", asking().offer(offered).with(func(f *facts) { f.held = "by me" }), 0, nothing, 0},
+		{"an offer that it declined", asking().offer(offered).with(func(f *facts) { f.rec.Grant = f.rec.Grant.Declining(offered, "full") }), 0, nothing, 0},
+		{"an offer in a pause", asking().offer(offered).with(func(f *facts) { f.Control.Value.Paused = &cluster.Hold{} }), 0, nothing, 0},
+		{"an offer while it is held", asking().offer(offered).with(func(f *facts) { f.Held = "by me" }), 0, nothing, 0},
 		{"an offer whose freeze has begun", asking().offer(change.Grant{Tag: "w", ID: "g", State: pace.Offered, Session: "s", Until: start}), 0, decline, 0},
-		{"an offer after Consul's KV was restored", asking().offer(offered).with(func(f *facts) { f.reset = start }), time.Second, nothing, afterReset},
-		{"the same, later", asking().offer(offered).with(func(f *facts) { f.reset = start }), afterReset, accept, 0},
+		{"an offer after Consul's KV was restored", asking().offer(offered).with(func(f *facts) { f.Reset = start }), time.Second, nothing, time.Minute},
+		{"the same, later", asking().offer(offered).with(func(f *facts) { f.Reset = start }), time.Minute, accept, 0},
 		{"the caller has left", asking().offer(offered).with(func(f *facts) { f.calls = 0 }), 0, withdraw, 0},
 		{"the caller has left, and comes again", asking().with(func(f *facts) { f.calls, f.rec.Keep = 0, time.Minute }), 0, nothing, time.Minute},
 		{"the caller does not come again", asking().with(func(f *facts) { f.calls, f.rec.Keep = 0, time.Minute }), time.Minute, withdraw, 0},
 		{"a new agent awaits the caller", asking().with(func(f *facts) { f.calls, f.restarted = 0, true }), 0, nothing, joinWithin},
 		{"the caller does not ask it", asking().with(func(f *facts) { f.calls, f.restarted = 0, true }), joinWithin, withdraw, 0},
 		{"it is ended", asking().offer(offered).with(func(f *facts) { f.end = true }), 0, withdraw, 0},
-		{"the acceptance was carried out", func() *facts {
-			f := placed()
-			f.rec = record{Wish: "w", Grant: change.Held{Intent: &change.Intent{ID: "g"}}}
-			return f
-		}(), 0, adopt, 0},
-		{"the acceptance was not", asking().with(func(f *facts) { f.rec.Grant.Intent = &change.Intent{ID: "g"} }), 0, forget, 0},
-		{"a lease of which it knows nothing", func() *facts { f := placed(); f.rec = record{}; return f }(), 0, lost, 0},
 		{"a wish of which it knows nothing", func() *facts { f := asking(); f.rec = record{}; return f }(), 0, report, 0},
-		{"a report of before the acceptance", func() *facts { f := placed(); f.seen = asking().seen; return f }(), 0, report, 0},
+		{"a report of before the acceptance", func() *facts { f := placed(); f.Report = asking().Report; return f }(), 0, report, 0},
 
 		{"a place", placed(), 0, take, 0},
 		{"a place, and the caller is away", placed().with(func(f *facts) { f.calls, f.rec.Keep = 0, time.Minute }), 0, nothing, time.Minute},
@@ -104,23 +96,23 @@ func TestDecide(t *testing.T) {
 		{"its time is over", placed().with(out).with(func(f *facts) { f.rec.Ready, f.calls, f.age = true, 0, time.Hour }), 0, end, 0},
 		{"its time is over, and it is at work", placed().with(out).with(func(f *facts) { f.rec.Ready, f.age, f.drained = true, time.Hour, time.Hour }), 0, nothing, 0},
 		{"its time is over, and a check fails", placed().with(out).with(func(f *facts) {
-			f.rec.Ready, f.calls, f.age, f.failing = true, 0, time.Hour, []string{"disk"}
+			f.rec.Ready, f.calls, f.age, f.Failing = true, 0, time.Hour, []string{"disk"}
 		}), 0, trouble, 0},
 		{"the same, and it is said", placed().with(out).with(func(f *facts) {
-			f.rec.Ready, f.calls, f.age, f.failing, f.rec.Trouble = true, 0, time.Hour, []string{"disk"}, "x"
+			f.rec.Ready, f.calls, f.age, f.Failing, f.rec.Trouble = true, 0, time.Hour, []string{"disk"}, "x"
 		}), 0, nothing, 0},
 
 		{"it ends", placed().with(func(f *facts) { f.rec.Ending = true }), 0, lift, 0},
 		{"it is back", placed().with(func(f *facts) { f.rec.Ending, f.lifted = true, true }), 0, nothing, time.Minute},
-		{"it is back, and a check fails", placed().with(func(f *facts) { f.rec.Ending, f.lifted, f.failing = true, true, []string{"disk"} }), 0, nothing, time.Hour},
+		{"it is back, and a check fails", placed().with(func(f *facts) { f.rec.Ending, f.lifted, f.Failing = true, true, []string{"disk"} }), 0, nothing, time.Hour},
 		{"the same, and its time is over", placed().with(func(f *facts) {
-			f.rec.Ending, f.lifted, f.failing, f.age = true, true, []string{"disk"}, time.Hour
+			f.rec.Ending, f.lifted, f.Failing, f.age = true, true, []string{"disk"}, time.Hour
 		}), time.Hour, trouble, 0},
 		{"the same, and it is said", placed().with(func(f *facts) {
-			f.rec.Ending, f.lifted, f.failing, f.age, f.rec.Trouble = true, true, []string{"disk"}, time.Hour, "x"
+			f.rec.Ending, f.lifted, f.Failing, f.age, f.rec.Trouble = true, true, []string{"disk"}, time.Hour, "x"
 		}), time.Hour, nothing, 0},
-		{"it is back, and no check is known", placed().with(func(f *facts) { f.rec.Ending, f.lifted, f.checked = true, true, false }), 0, nothing, time.Hour},
-		{"the same, later", placed().with(func(f *facts) { f.rec.Ending, f.lifted, f.checked, f.age = true, true, false, time.Hour }), time.Hour, nothing, 0},
+		{"it is back, and no check is known", placed().with(func(f *facts) { f.rec.Ending, f.lifted, f.Checked = true, true, false }), 0, nothing, time.Hour},
+		{"the same, later", placed().with(func(f *facts) { f.rec.Ending, f.lifted, f.Checked, f.age = true, true, false, time.Hour }), time.Hour, nothing, 0},
 		{"it is healthy", placed().with(func(f *facts) { f.rec.Ending, f.lifted = true, true }), time.Minute, finish, 0},
 	} {
 		do, again := decide(test.facts, start.Add(test.now))
@@ -154,35 +146,35 @@ func TestDecideSafely(t *testing.T) {
 			g.State = pace.NotOffered
 		}
 		f.offer(g)
-		f.calls, f.taken, f.lifted, f.checked, f.end = r.IntN(2), coin(), coin(), coin(), r.IntN(8) == 0
+		f.calls, f.taken, f.lifted, f.Checked, f.end = r.IntN(2), coin(), coin(), coin(), r.IntN(8) == 0
 		f.rec.Out, f.rec.Ready, f.rec.Ending, f.rec.Connected = coin(), r.IntN(3) == 0, r.IntN(3) == 0, coin()
 		if f.rec.Out && coin() {
 			f.rec.Drained, f.drained = durable.Stopwatch{Begun: start}, time.Duration(r.IntN(3))*time.Minute/2
 		}
 		f.age = time.Duration(r.IntN(3)) * time.Hour / 2
 		if r.IntN(4) == 0 {
-			f.failing = []string{"disk"}
+			f.Failing = []string{"disk"}
 		}
 		if r.IntN(4) == 0 {
-			f.control.Paused = &cluster.Hold{}
+			f.Control.Value.Paused = &cluster.Hold{}
 		}
-		if f.rec.Try = r.IntN(2); r.IntN(4) > 0 {
-			f.seen = f.rec.in(f.seen, f.node)
+		if f.rec.Reason = []string{"", "a reboot"}[r.IntN(2)]; r.IntN(4) > 0 {
+			f.Report = f.rec.in(f.Report, f.node)
 		}
 		now := start.Add(time.Duration(r.IntN(4)) * time.Minute / 2)
 		do, _ := decide(f, now)
 		seen[do]++
-		reported := f.rec.in(f.seen, f.node).Equal(f.seen)
+		reported := f.rec.in(f.Report, f.node).Equal(f.Report)
 		ok := true
 		switch do {
 		case accept:
-			ok = g.Tag == "w" && g.State == pace.Offered && f.control.Paused == nil && f.calls > 0 && reported && !f.rec.Grant.Open()
+			ok = g.Tag == "w" && g.State == pace.Offered && f.Control.Value.Paused == nil && f.calls > 0 && reported && !f.rec.Grant.Open()
 		case enter:
 			ok = f.taken && f.rec.Grant.Open() && reported && !f.rec.Ending
 		case ready:
 			ok = f.taken && f.rec.Out && f.drained >= f.rec.Drain && f.calls > 0 && f.rec.Grant.Open()
 		case finish:
-			ok = f.lifted && f.checked && len(f.failing) == 0 && f.rec.Ending && now.Sub(f.since) >= f.rec.MinHealthy
+			ok = f.lifted && f.Checked && len(f.Failing) == 0 && f.rec.Ending && now.Sub(f.Since) >= f.rec.MinHealthy
 		case withdraw:
 			ok = !f.rec.Grant.Open()
 		}
@@ -190,8 +182,8 @@ func TestDecideSafely(t *testing.T) {
 			t.Fatalf("%q of %+v", do, f)
 		}
 	}
-	for _, do := range []step{nothing, lost, report, adopt, withdraw, accept, take, enter, ready, end, trouble, lift, finish} {
-		if seen[do] == 0 && do != lost && do != adopt {
+	for _, do := range []step{nothing, report, withdraw, accept, take, enter, ready, end, trouble, lift, finish} {
+		if seen[do] == 0 {
 			t.Errorf("%q never came: %v", do, seen)
 		}
 	}
@@ -213,16 +205,16 @@ func TestWaits(t *testing.T) {
 		{"the budget", asking().offer(waits(pace.BecauseBudget)), Budget, false},
 		{"a freeze, says the orchestrator", asking().offer(waits(pace.BecauseFreeze)), Freeze, false},
 		{"an answer to a lease before", asking().offer(change.Grant{Tag: "v", Waits: &change.Waited{Code: pace.BecauseBudget}}), Waiting, false},
-		{"a pause", asking().with(func(f *facts) { f.control.Paused = &cluster.Hold{} }), Paused, true},
-		{"observe-only", asking().with(func(f *facts) { f.control.ObserveOnly = &cluster.Hold{} }), Paused, true},
-		{"a hold", asking().with(func(f *facts) { f.held = "by me" }), Held, true},
+		{"a pause", asking().with(func(f *facts) { f.Control.Value.Paused = &cluster.Hold{} }), Paused, true},
+		{"observe-only", asking().with(func(f *facts) { f.Control.Value.ObserveOnly = &cluster.Hold{} }), Paused, true},
+		{"a hold", asking().with(func(f *facts) { f.Held = "by me" }), Held, true},
 		{"a freeze", asking().with(func(f *facts) {
-			f.control.Freezes = pace.Freezes{{ID: "f", From: start.Add(-time.Hour), To: start.Add(time.Hour), Reason: "a party"}}
+			f.Control.Value.Freezes = pace.Freezes{{ID: "f", From: start.Add(-time.Hour), To: start.Add(time.Hour), Reason: "a party"}}
 		}), Freeze, true},
 		{"no orchestrator at the moment", asking().with(func(f *facts) { f.alone = start.Add(-59 * time.Second) }), Waiting, false},
 		{"no orchestrator", asking().with(func(f *facts) { f.alone = start.Add(-time.Minute) }), NoOrchestrator, true},
 		{"a job runs", placed().with(func(f *facts) { f.busy = true }), Waiting, false},
-		{"an end that waits for health", placed().with(func(f *facts) { f.rec.Ending, f.lifted, f.failing = true, true, []string{"disk"} }), NotHealthy, false},
+		{"an end that waits for health", placed().with(func(f *facts) { f.rec.Ending, f.lifted, f.Failing = true, true, []string{"disk"} }), NotHealthy, false},
 	} {
 		w := test.facts.waits(start)
 		if w == nil || w.Kind != test.want || w.stops() != test.stops || w.Reason == "" && test.want != Budget {

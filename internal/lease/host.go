@@ -32,14 +32,7 @@ type Maintenance interface {
 // Part is this host's part in its cluster, without which no lease is granted.
 type Part struct {
 	Cluster *cluster.Cluster
-	Node    string
-	Report  *cluster.ReportWriter // this host's
-	Roles   func() []string       // of this host, on which freezes depend
-	// Holds calls handle with what an operator holds this host for, empty: nothing, now and whenever that
-	// changes, until ctx ends.
-	Holds func(ctx context.Context, handle func(held string)) error
-	// Checks calls handle with the checks of this host that fail, now and whenever that changes, until ctx ends.
-	Checks func(ctx context.Context, handle func(failing []string)) error
+	Host    *change.Host
 	// Take returns once no task of a job runs on this host; none begins until release is called.
 	Take func(ctx context.Context) (release func(), err error)
 	// Covers says whether a job has taken this host out of service for its own time; known is false for a
@@ -74,9 +67,9 @@ type Host struct {
 	called  time.Time
 	restart bool // rec is of the process before, and no call of rec.ID has come since
 	ending  bool // End was called
-	facts   facts
-	grants  uint64    // index of facts.grants
-	control uint64    // index of facts.control
+	seen    change.Seen
+	alone   time.Time // since when no orchestrator runs; zero: one does, or that is not known
+	back    time.Time // since when the host is back in service; zero: it is not
 	release func()    // lets jobs run again; nil: they may
 	taking  time.Time // since when Take is being called; zero: it is not
 }
@@ -367,12 +360,15 @@ func (h *Host) publish() {
 
 // gather returns the facts. The caller has the mutex.
 func (h *Host) gather() *facts {
-	f := h.facts
-	f.rec, f.calls, f.called, f.end, f.taken, f.boot = h.rec, h.calls, h.called, h.ending, h.release != nil, h.o.BootID()
-	f.restarted = h.restart
-	f.busy = !h.taking.IsZero() && time.Since(h.taking) > aMoment
+	f := &facts{
+		Seen: h.seen, rec: h.rec, alone: h.alone, calls: h.calls, called: h.called, restarted: h.restart, end: h.ending, taken: h.release != nil,
+		busy: !h.taking.IsZero() && time.Since(h.taking) > aMoment, boot: h.o.BootID(), lifted: !h.back.IsZero(),
+	}
+	if f.Since.Before(h.back) {
+		f.Since = h.back
+	}
 	if h.part != nil {
-		f.node, f.roles = h.part.Node, h.part.Roles()
+		f.node = h.part.Host.Node()
 	}
 	if f.rec.Grant.Open() {
 		f.age = f.rec.Age.Elapsed()
@@ -380,15 +376,7 @@ func (h *Host) gather() *facts {
 	if !f.rec.Drained.Begun.IsZero() {
 		f.drained = f.rec.Drained.Elapsed()
 	}
-	return &f
-}
-
-// change changes what is known.
-func (h *Host) change(set func(f *facts)) {
-	h.mu.Lock()
-	set(&h.facts)
-	h.mu.Unlock()
-	h.news.Notify()
+	return f
 }
 
 // Run takes part in the cluster with p until ctx ends; then it returns nil.
@@ -397,7 +385,7 @@ func (h *Host) Run(ctx context.Context, p Part) error {
 		return nil // ctx ended
 	}
 	h.mu.Lock()
-	h.part, h.facts = &p, facts{}
+	h.part, h.seen = &p, change.Seen{}
 	h.mu.Unlock()
 	h.joined.Set(true)
 	defer func() {
@@ -409,46 +397,16 @@ func (h *Host) Run(ctx context.Context, p Part) error {
 	}()
 	g, ctx := errgroup.WithContext(ctx)
 	store := p.Cluster.Store()
-	g.Go(func() error {
-		return change.GrantsAt(store, p.Node).Watch(ctx, func(u kv.Update[change.Grants]) {
-			if u.Err != nil && !errors.Is(u.Err, kv.ErrDamaged) {
-				return
-			}
-			if u.Reset {
-				p.Report.Forget()
-			}
-			h.change(func(f *facts) {
-				if u.Reset {
-					f.reset, f.known = time.Now(), false
-				}
-				f.grants, h.grants = u.Entry.Value, u.Entry.Index
-			})
-		})
-	})
-	g.Go(func() error {
-		return p.Cluster.WatchControl(ctx, func(u kv.Update[cluster.Control]) {
-			if u.Err == nil {
-				h.change(func(f *facts) { f.control, h.control = u.Entry.Value, u.Entry.Index })
-			}
-		})
-	})
-	g.Go(func() error {
-		return p.Report.Seen().Watch(ctx, func(d cluster.Report) { h.change(func(f *facts) { f.seen, f.known = d, true }) })
-	})
-	g.Go(func() error { return p.Checks(ctx, h.setChecks) })
-	g.Go(func() error {
-		return p.Holds(ctx, func(held string) { h.change(func(f *facts) { f.held = held }) })
-	})
 	g.Go(func() error { return h.watchOrchestrator(ctx, store) })
-	g.Go(func() error { return h.obeyOrders(ctx, store, p.Node) })
-	g.Go(func() error { return h.loop(ctx, g) })
+	g.Go(func() error { return h.obeyOrders(ctx, store, p.Host.Node()) })
+	g.Go(func() error { return p.Host.Drive(ctx, &driven{h, p, g}, h.news) })
 	if err := g.Wait(); ctx.Err() == nil {
 		return err
 	}
 	return nil
 }
 
-// Pauses after a step that failed.
+// Pauses after a record that could not be read, and a job that could not be held.
 const firstRetry, lastRetry = 200 * time.Millisecond, 10 * time.Second
 
 func (h *Host) warn(what string) func(error, time.Duration) {
@@ -475,15 +433,6 @@ func (h *Host) load(context.Context) error {
 	return nil
 }
 
-func (h *Host) setChecks(failing []string) {
-	h.change(func(f *facts) {
-		if len(failing) == 0 && (len(f.failing) > 0 || !f.checked) {
-			f.since = time.Now()
-		}
-		f.failing, f.checked = failing, true
-	})
-}
-
 // watchOrchestrator follows since when no orchestrator runs, while the host waits for a place.
 func (h *Host) watchOrchestrator(ctx context.Context, s *kv.Store) error {
 	for ctx.Err() == nil {
@@ -494,210 +443,180 @@ func (h *Host) watchOrchestrator(ctx context.Context, s *kv.Store) error {
 		g, watch := errgroup.WithContext(watch)
 		g.Go(func() error {
 			return cluster.WatchOrchestrated(watch, s, func(is bool) {
-				h.change(func(f *facts) {
-					switch {
-					case is:
-						f.alone = time.Time{}
-					case f.alone.IsZero():
-						f.alone = time.Now()
-					}
-				})
+				h.setAlone(!is)
 			})
 		})
 		_, _ = h.status.Wait(watch, func(s Status) bool { return s.State != Asked }) // or ctx has ended
 		stop()
 		_ = g.Wait() // it ends with watch
-		h.change(func(f *facts) { f.alone = time.Time{} })
+		h.setAlone(false)
 	}
 	return ctx.Err()
 }
 
-// loop decides and acts until ctx ends.
-func (h *Host) loop(ctx context.Context, g *errgroup.Group) error {
-	retry := concurrency.NewBackoff(firstRetry, lastRetry)
-	for ctx.Err() == nil {
-		h.mu.Lock()
-		f := h.gather()
-		do, again := decide(f, time.Now())
-		h.publish()
-		h.mu.Unlock()
-		if f.taken && (!f.rec.Grant.Open() || f.rec.Ending) {
-			h.letGo()
-		}
-		if taking := h.isTaking(); do == nothing || do == take && !taking.IsZero() {
-			retry.Reset()
-			if said := taking.Add(aMoment); do == take && time.Now().Before(said) {
-				again = said
-			}
-			h.rest(ctx, again)
-			continue
-		}
-		if err := h.perform(ctx, f, do, g); err != nil && ctx.Err() == nil {
-			pause := retry.Next()
-			h.o.Log.Warn("the lease is tried again", "step", string(do), "error", err, "again_in", pause)
-			_ = concurrency.Sleep(ctx, pause) // ends with ctx
-		} else {
-			retry.Reset()
-		}
+func (h *Host) setAlone(is bool) {
+	h.mu.Lock()
+	switch {
+	case !is:
+		h.alone = time.Time{}
+	case h.alone.IsZero():
+		h.alone = time.Now()
 	}
-	return ctx.Err()
+	h.mu.Unlock()
+	h.news.Notify()
 }
 
-// rest returns when there is something new, or at a time that is not zero.
-func (h *Host) rest(ctx context.Context, at time.Time) {
-	var due <-chan time.Time
-	if !at.IsZero() {
-		t := time.NewTimer(time.Until(at) + time.Millisecond)
-		defer t.Stop()
-		due = t.C
+// driven is the lease as the host drives it, a change.Part.
+type driven struct {
+	h *Host
+	p Part
+	g *errgroup.Group // of the part
+}
+
+// Change implements change.Part.
+func (d *driven) Change() string { return cluster.LeaseChange(d.p.Host.Node()) }
+
+// Look implements change.Part.
+func (d *driven) Look(s *change.Seen, _ error) {
+	h := d.h
+	h.mu.Lock()
+	h.seen = *s
+	h.publish()
+	over := !h.rec.Grant.Open() || h.rec.Ending
+	h.mu.Unlock()
+	if over {
+		h.letGo()
 	}
-	select {
-	case <-ctx.Done():
-	case <-h.news.C():
-	case <-due:
+}
+
+// Held implements change.Part.
+func (d *driven) Held() (held change.Held, asks bool) {
+	d.h.mu.Lock()
+	defer d.h.mu.Unlock()
+	return d.h.rec.Grant, d.h.rec.Wish != ""
+}
+
+// Keep implements change.Part.
+func (d *driven) Keep(held change.Held) error {
+	d.h.mu.Lock()
+	defer d.h.mu.Unlock()
+	r := d.h.rec
+	if held.Open() && held.ID != r.Grant.ID {
+		r.Boot, r.Age = d.h.o.BootID(), durable.StartStopwatch()
 	}
+	r.Grant = held
+	return d.h.keep(r)
+}
+
+// Lose implements change.Part: a lease of which this host knows nothing ends. Beside another one the report drops it.
+func (d *driven) Lose(ctx context.Context, a cluster.Answer) error {
+	h := d.h
+	if h.wish() != "" {
+		return d.p.Host.Write(ctx, d.Says)
+	}
+	w, _ := h.seen.Report.Wish()
+	return h.record(record{}, record{
+		Wish: a.Tag, ID: "unknown", Reason: w.Reason, For: DefaultFor, MinHealthy: h.o.Least, Since: w.Since,
+		Grant: change.Held{ID: a.ID, Tag: a.Tag, Since: a.Since}, Boot: h.o.BootID(), Age: durable.StartStopwatch(), Ending: true, Lost: true,
+	})
+}
+
+// Says implements change.Part.
+func (d *driven) Says(r cluster.Report) cluster.Report {
+	d.h.mu.Lock()
+	defer d.h.mu.Unlock()
+	return d.h.rec.in(r, d.p.Host.Node())
+}
+
+// Next implements change.Part.
+func (d *driven) Next(s *change.Seen, now time.Time) change.Step {
+	h := d.h
+	h.mu.Lock()
+	f := h.gather()
+	taking := h.taking
+	h.mu.Unlock()
+	do, again := decide(f, now)
+	if do == take && !taking.IsZero() {
+		do = nothing
+		if said := taking.Add(aMoment); now.Before(said) {
+			again = said
+		}
+	}
+	switch do {
+	case nothing:
+		return change.Step{Again: again}
+	case accept:
+		r, g := f.rec, f.grant()
+		return d.p.Host.Accept(d, s, g, func(to cluster.Report, a cluster.Answer) cluster.Report {
+			r.Grant = change.Held{ID: a.ID, Tag: a.Tag, Since: a.Since}
+			return r.in(to, f.node)
+		}, nil)
+	case decline:
+		return d.p.Host.Decline(d, f.grant(), "a freeze has begun by this host's clock")
+	}
+	return change.Step{Name: string(do), Do: func(ctx context.Context) error { return d.perform(ctx, f, do) }}
 }
 
 // perform carries out one step.
-func (h *Host) perform(ctx context.Context, f *facts, do step, g *errgroup.Group) error {
-	h.mu.Lock()
-	p := h.part
-	h.mu.Unlock()
+func (d *driven) perform(ctx context.Context, f *facts, do step) error {
+	h := d.h
 	r := f.rec
 	switch do {
-	case nothing:
-	case read:
-		return h.write(ctx, p, func(d cluster.Report) cluster.Report { return d })
+	case nothing, accept, decline:
 	case report:
-		return h.write(ctx, p, func(d cluster.Report) cluster.Report { return r.in(d, p.Node) })
-	case lost:
-		h.o.Log.Warn("this host has a lease that it does not know: its record was lost", "grant", f.seen.Answered(cluster.LeaseChange(f.node)).ID)
-		return h.record(f, lostRecord(f, h.o.Least))
-	case adopt:
-		return h.record(f, r.accepted(f.boot))
-	case forget:
-		r.Grant.Intent = nil
-		r.Try++
-		return h.record(f, r)
+		return d.p.Host.Write(ctx, d.Says)
 	case withdraw:
-		return h.record(f, r.ended())
-	case decline:
-		r.Grant = r.Grant.Declining(f.grant(), "a freeze has begun by this host's clock")
-		return h.record(f, r)
-	case accept:
-		return h.accept(ctx, p, f)
+		return h.record(f.rec, r.ended())
 	case take:
-		h.take(ctx, p, g)
+		h.take(ctx, &d.p, d.g)
 	case enter:
 		r.Out = true
-		if err := h.record(f, r); err != nil {
+		if err := h.record(f.rec, r); err != nil {
 			return err
 		}
 		if err := h.o.Maintenance.Begin(ctx, consul.JorcNote+" lease"+cause(r.Reason)); err != nil {
 			return err
 		}
 		r.Drained = durable.StartStopwatch()
-		return h.record(f, r)
+		return h.record(f.rec, r)
 	case ready:
 		r.Ready = true
 		h.o.Log.Info("this host is out of service for its lease", "id", r.ID, "reason", r.Reason)
-		return h.record(f, r)
+		return h.record(f.rec, r)
 	case end:
 		r.Ending = true
-		return h.record(f, r)
+		return h.record(f.rec, r)
 	case trouble:
-		r.Trouble = text.Line("its time is over since "+r.over().Format(time.RFC3339)+", and this host is not healthy: "+strings.Join(f.failing, "; "), MostReason)
+		r.Trouble = text.Line("its time is over since "+r.over().Format(time.RFC3339)+", and this host is not healthy: "+strings.Join(f.Failing, "; "), MostReason)
 		h.o.Log.Error("the lease of this host does not end", "id", r.ID, "reason", r.Trouble)
-		return h.record(f, r)
+		return h.record(f.rec, r)
 	case lift:
 		return h.lift(ctx)
 	case finish:
-		if err := h.write(ctx, p, func(d cluster.Report) cluster.Report { return record{}.in(d, p.Node) }); err != nil {
+		if err := d.p.Host.Write(ctx, func(to cluster.Report) cluster.Report { return record{}.in(to, f.node) }); err != nil {
 			return err
 		}
 		h.o.Log.Info("the lease of this host is over", "id", r.ID)
-		return h.record(f, r.ended())
+		return h.record(f.rec, r.ended())
 	}
 	return nil
 }
 
-// accepted is the record once the acceptance of its intent was carried out.
-func (r record) accepted(boot string) record {
-	r.Grant, r.Boot, r.Age = r.Grant.Accepted(), boot, durable.StartStopwatch()
-	return r
-}
-
-// lostRecord is the record of a lease of which this host knows nothing: it ends.
-func lostRecord(f *facts, least time.Duration) record {
-	a := f.seen.Answered(cluster.LeaseChange(f.node))
-	w, _ := f.seen.Wish()
-	return record{
-		Wish: a.Tag, ID: "unknown", Reason: w.Reason, For: DefaultFor, MinHealthy: least, Since: w.Since, Try: w.Try,
-		Grant: change.Held{ID: a.ID, Tag: a.Tag, Since: a.Since}, Boot: f.boot, Age: durable.StartStopwatch(), Ending: true, Lost: true,
-	}
-}
-
-// record writes down what f makes of the record, unless another lease has taken its place.
-func (h *Host) record(f *facts, r record) error {
+// record writes down next, unless another lease has taken the place of old.
+func (h *Host) record(old, next record) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.rec.Wish != f.rec.Wish {
+	if h.rec.Wish != old.Wish {
 		return nil
 	}
-	if err := h.keep(r); err != nil {
+	if err := h.keep(next); err != nil {
 		return err
 	}
-	if r.Wish == "" {
-		h.ending, h.facts.lifted = false, false
+	if next.Wish == "" {
+		h.ending, h.back = false, time.Time{}
 	}
 	h.publish()
 	return nil
-}
-
-// write changes the report.
-func (h *Host) write(ctx context.Context, p *Part, change func(cluster.Report) cluster.Report) error {
-	_, err := p.Report.Change(ctx, func(d cluster.Report) (cluster.Report, error) { return change(d), nil })
-	if err != nil {
-		return err
-	}
-	seen, _ := p.Report.Seen().Get()
-	h.change(func(f *facts) { f.seen, f.known = seen, true })
-	return nil
-}
-
-// accept writes the intent down and accepts the grant, in a transaction that holds only while the
-// offer does. Where its answer is lost what became of it is read; a late acceptance is the same one.
-func (h *Host) accept(ctx context.Context, p *Part, f *facts) error {
-	h.mu.Lock()
-	grants, control := h.grants, h.control
-	h.mu.Unlock()
-	r, g := f.rec, f.grant()
-	r.Grant = r.Grant.Accepting(g, time.Now())
-	if err := h.record(f, r); err != nil {
-		return err
-	}
-	next := r.accepted(f.boot)
-	_, err := p.Report.ChangeFenced(ctx, func(d cluster.Report) (cluster.Report, error) { return next.in(d, p.Node), nil },
-		func(t *kv.Txn) { change.Accept(t, p.Node, g, grants, control) })
-	switch {
-	case errors.Is(err, kv.ErrConflict): // nothing was written, nor will be
-		r.Grant.Intent = nil
-		if err := h.record(f, r); err != nil {
-			return err
-		}
-		return concurrency.Sleep(ctx, firstRetry) // the watches deliver meanwhile what it met
-	case err != nil:
-		p.Report.Forget()
-		h.change(func(f *facts) { f.known = false })
-		if errors.Is(err, consul.ErrOutcomeUnknown) {
-			return nil
-		}
-		return err
-	}
-	h.o.Log.Info("accepted a lease", "grant", g.ID, "id", r.ID)
-	seen, _ := p.Report.Seen().Get()
-	h.change(func(f *facts) { f.seen = seen })
-	return h.record(f, next)
 }
 
 // take has no job run from now on.
@@ -722,13 +641,6 @@ func (h *Host) take(ctx context.Context, p *Part, g *errgroup.Group) {
 // aMoment is how long a task may take to end before a caller hears that the lease waits for it.
 const aMoment = time.Second
 
-// isTaking returns since when Take is being called; zero: it is not.
-func (h *Host) isTaking() time.Time {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.taking
-}
-
 // letGo lets jobs run again.
 func (h *Host) letGo() {
 	h.mu.Lock()
@@ -745,11 +657,8 @@ func (h *Host) lift(ctx context.Context) error {
 	if err := h.o.Maintenance.Lift(ctx); err != nil {
 		return err
 	}
-	h.change(func(f *facts) {
-		f.lifted = true
-		if f.checked && len(f.failing) == 0 {
-			f.since = time.Now()
-		}
-	})
+	h.mu.Lock()
+	h.back = time.Now()
+	h.mu.Unlock()
 	return nil
 }

@@ -22,9 +22,6 @@ type record struct {
 	Ordered    bool          `json:"ordered,omitempty"` // by an operator, on another host
 	Since      time.Time     `json:"since,omitzero"`
 
-	// Try is another number after each offer of which it is not known whether it was accepted: that makes the
-	// report another one, so that a late acceptance fails.
-	Try   int         `json:"try,omitempty"`
 	Grant change.Held `json:"grant,omitzero"`
 	Boot  string      `json:"boot,omitempty"` // of the host, when it accepted
 
@@ -62,7 +59,7 @@ func (r record) in(d cluster.Report, node string) cluster.Report {
 	if r.Wish == "" {
 		return d.Wishing(nil).WithAnswer(cluster.Answer{Change: cluster.LeaseChange(node)})
 	}
-	w := cluster.Wish{ID: r.Wish, Try: r.Try, Reason: r.Reason, Since: r.Since, Until: r.over(), Trouble: r.Trouble}
+	w := cluster.Wish{ID: r.Wish, Reason: r.Reason, Since: r.Since, Until: r.over(), Trouble: r.Trouble}
 	if r.Ordered {
 		w.Order, w.Ready = r.ID, r.Ready && !r.Ending
 	}

@@ -20,9 +20,7 @@ type Permit struct {
 	// Roles are those of the node, on which it depends whether it is frozen.
 	Roles []string
 
-	node    string
 	control kv.Entry[cluster.Control]
-	grants  uint64 // index of them
 }
 
 // Permit reads what the rollout says to node, as no server that lost its
@@ -35,7 +33,7 @@ func (r *Rollouts) Permit(ctx context.Context, node string) (Permit, error) {
 	if err != nil {
 		return Permit{}, err
 	}
-	p := Permit{node: node}
+	var p Permit
 	if p.Stored, err = r.stored(read, kv.Entry[Book]{}); err != nil {
 		return Permit{}, err
 	}
@@ -46,7 +44,7 @@ func (r *Rollouts) Permit(ctx context.Context, node string) (Permit, error) {
 	if err != nil && !errors.Is(err, kv.ErrDamaged) {
 		return Permit{}, err
 	}
-	p.Grant, p.grants = g.Value.Of(cluster.VersionChange), g.Index
+	p.Grant = g.Value.Of(cluster.VersionChange)
 	d, err := report.From(read)
 	if err != nil && !errors.Is(err, kv.ErrDamaged) {
 		return Permit{}, err
@@ -55,26 +53,21 @@ func (r *Rollouts) Permit(ctx context.Context, node string) (Permit, error) {
 	return p, nil
 }
 
-// Noticed is what a node's watches delivered of its Permit, each part at another moment.
+// Noticed is what a node's watches delivered of what is desired, each part at another moment.
 type Noticed struct {
 	Desired kv.Entry[string]
 	Spec    kv.Entry[Spec]
 	Damaged error // why Spec cannot be read; nil: it can
-	Control kv.Entry[cluster.Control]
-	Grants  kv.Entry[change.Grants]
 }
 
-// Noticed returns the permit of n and of the report as the node wrote it last. A grant is accepted by it,
-// which is fenced, so nothing follows from a part that is out of date; who begins without one asks Permit first.
-func (r *Rollouts) Noticed(node string, n Noticed, last cluster.Report) (Permit, error) {
-	s, err := r.assemble(n.Desired, n.Spec, n.Damaged, kv.Entry[Book]{})
+// Noticed returns the permit of what a host sees. A grant is accepted by it, which is fenced, so nothing
+// follows from a part that is out of date; who begins without one asks Permit first.
+func (r *Rollouts) Noticed(n Noticed, s *change.Seen) (Permit, error) {
+	stored, err := r.assemble(n.Desired, n.Spec, n.Damaged, kv.Entry[Book]{})
 	if err != nil {
 		return Permit{}, err
 	}
-	return Permit{
-		Stored: s, Grant: n.Grants.Value.Of(cluster.VersionChange), Report: last,
-		node: node, control: n.Control, grants: n.Grants.Index,
-	}, nil
+	return Permit{Stored: stored, Grant: s.Granted(cluster.VersionChange), Report: s.Report, Roles: s.Roles, control: s.Control}, nil
 }
 
 // halted reports whether the cluster is paused, or only observed.
@@ -100,21 +93,9 @@ func (r *Rollouts) WatchDesired(ctx context.Context, handle func(kv.Update[strin
 	return r.desired.Watch(ctx, handle)
 }
 
-// WatchControl does the same with what halts the cluster.
-func (r *Rollouts) WatchControl(ctx context.Context, handle func(kv.Update[cluster.Control])) error {
-	return kv.NewDoc[cluster.Control](r.store, cluster.KeyControl, 1).Watch(ctx, handle)
-}
-
-// WatchGrants calls handle with what is granted to node, and whenever it changes, until
-// ctx ends; then it returns ctx's error.
-func (r *Rollouts) WatchGrants(ctx context.Context, node string, handle func(kv.Update[change.Grants])) error {
-	return change.GrantsAt(r.store, node).Watch(ctx, handle)
-}
-
-// Fence adds to t what the acceptance of p's grant depends on: the lock of the
-// orchestrator that offered it, and that nothing of p has changed.
+// Fence adds to t what the acceptance of p's grant depends on beside what all acceptances do: that what is desired
+// has not changed.
 func (p Permit) Fence(t *kv.Txn) {
-	change.Accept(t, p.node, p.Grant, p.grants, p.control.Index)
 	t.CheckIndex(keyDesired, p.desired.Index).CheckIndex(keyVersion, p.spec.Index)
 }
 
