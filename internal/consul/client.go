@@ -27,7 +27,7 @@ type Client struct {
 	http      *http.Client
 	base      string // scheme://host:port
 	scope     scope
-	transport *http.Transport
+	transport *http.Transport // nil with WithTransport
 	tokens    *secretSource
 	auth      *secretSource // of HTTP basic authentication
 	budget    *budget
@@ -61,23 +61,27 @@ func New(c config.Consul, opts ...Option) (*Client, error) {
 		breaker: newBreaker(),
 	}
 	address, scheme, dial := endpoint(c)
+	way := connections{dial: dial}
 	for _, option := range opts {
-		dial = option(dial)
+		option(&way)
 	}
 	tlsConfig, err := tlsConfig(c, scheme)
 	if err != nil {
 		return nil, err
 	}
-	cl.transport = &http.Transport{
-		DialContext:         cl.counted(dial),
-		TLSClientConfig:     tlsConfig,
-		TLSHandshakeTimeout: 10 * time.Second,
-		MaxConnsPerHost:     limit,
-		MaxIdleConnsPerHost: limit,
-		IdleConnTimeout:     90 * time.Second,
+	if way.transport == nil {
+		cl.transport = &http.Transport{
+			DialContext:         cl.counted(way.dial),
+			TLSClientConfig:     tlsConfig,
+			TLSHandshakeTimeout: 10 * time.Second,
+			MaxConnsPerHost:     limit,
+			MaxIdleConnsPerHost: limit,
+			IdleConnTimeout:     90 * time.Second,
+		}
+		way.transport = cl.transport
 	}
 	cl.http = &http.Client{
-		Transport:     &authorized{next: cl.transport, tokens: cl.tokens, auth: cl.auth, local: &cl.local},
+		Transport:     &authorized{next: way.transport, tokens: cl.tokens, auth: cl.auth, local: &cl.local},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	cl.base = scheme + "://" + address
@@ -105,7 +109,11 @@ func (c *Client) CheckToken() error {
 }
 
 // Close closes idle connections.
-func (c *Client) Close() { c.transport.CloseIdleConnections() }
+func (c *Client) Close() {
+	if c.transport != nil {
+		c.transport.CloseIdleConnections()
+	}
+}
 
 // endpoint splits c.Address into host and scheme, and returns how to dial it.
 func endpoint(c config.Consul) (address, scheme string, dial DialFunc) {
@@ -144,12 +152,26 @@ func tlsConfig(c config.Consul, scheme string) (*tls.Config, error) {
 // DialFunc opens a connection to address.
 type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Option changes how a Client opens connections.
-type Option func(DialFunc) DialFunc
+// Option changes how a Client reaches Consul.
+type Option func(*connections)
+
+// connections are how a Client reaches Consul.
+type connections struct {
+	dial      DialFunc
+	transport http.RoundTripper // nil: connections that dial opens
+}
 
 // WithDialer makes a client open its connections with the function that wrap
 // returns, for example from another address of this host.
-func WithDialer(wrap func(standard DialFunc) DialFunc) Option { return wrap }
+func WithDialer(wrap func(standard DialFunc) DialFunc) Option {
+	return func(c *connections) { c.dial = wrap(c.dial) }
+}
+
+// WithTransport makes a client send its requests with t and open no connections itself:
+// a model of Consul in the same process answers them.
+func WithTransport(t http.RoundTripper) Option {
+	return func(c *connections) { c.transport = t }
+}
 
 // secretSource holds the current token, or user and password: from a file that may be
 // replaced at any time, or a fixed string.

@@ -1,0 +1,222 @@
+package consulmodel
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// node is one node of the catalog with its services and checks. It is never changed once stored.
+type node struct {
+	name, address string
+	meta          map[string]string
+	services      []service
+	checks        []check
+	index         uint64
+}
+
+type service struct {
+	ID, Service string
+	Tags        []string
+	Meta        map[string]string
+	Port        int
+	Address     string
+	ModifyIndex uint64
+}
+
+type check struct {
+	Node, CheckID, Name, Status, Notes, Output, ServiceID, ServiceName string
+
+	CreateIndex, ModifyIndex uint64
+}
+
+// writeCatalog carries out a PUT below /v1/catalog/.
+func (m *Model) writeCatalog(verb string, body []byte) *Answer {
+	var asked struct {
+		Node, Address, ServiceID, CheckID string
+
+		NodeMeta map[string]string
+		Service  *service
+		Check    *check
+		Checks   []check
+	}
+	if err := json.Unmarshal(body, &asked); err != nil {
+		return refuse(http.StatusBadRequest, fmt.Sprintf("Request decode failed: %v", err))
+	}
+	m.raft++
+	switch verb {
+	case "register":
+		if asked.Check != nil {
+			asked.Checks = append(asked.Checks, *asked.Check)
+		}
+		m.register(asked.Node, asked.Address, asked.NodeMeta, asked.Service, asked.Checks)
+	case "deregister":
+		m.deregister(asked.Node, asked.ServiceID, asked.CheckID)
+	default:
+		return refuse(http.StatusNotFound, "the model has no catalog/"+verb)
+	}
+	return said(true)
+}
+
+// register adds a node, a service and checks, or replaces those with the same name or id.
+func (m *Model) register(name, address string, meta map[string]string, s *service, checks []check) {
+	n := &node{name: name, address: address, meta: meta, index: m.raft}
+	if old := m.nodes[name]; old != nil {
+		n.services, n.checks = slices.Clone(old.services), slices.Clone(old.checks)
+	}
+	if s != nil {
+		added := *s
+		if added.ID == "" {
+			added.ID = added.Service
+		}
+		added.ModifyIndex = m.raft
+		n.services = slices.DeleteFunc(n.services, func(o service) bool { return o.ID == added.ID })
+		n.services = append(n.services, added)
+	}
+	for _, c := range checks {
+		c.Node, c.CreateIndex, c.ModifyIndex = name, m.raft, m.raft
+		at := slices.IndexFunc(n.checks, func(o check) bool { return o.CheckID == c.CheckID })
+		if at < 0 {
+			n.checks = append(n.checks, c)
+			continue
+		}
+		if c.CreateIndex = n.checks[at].CreateIndex; n.checks[at].Status == c.Status && n.checks[at].Notes == c.Notes && n.checks[at].Output == c.Output {
+			c.ModifyIndex = n.checks[at].ModifyIndex
+		}
+		n.checks[at] = c
+	}
+	m.nodes[name] = n
+	m.catalog, m.changed.catalog = m.raft, true
+}
+
+// deregister removes a check, a service, or a whole node.
+func (m *Model) deregister(name, serviceID, checkID string) {
+	old := m.nodes[name]
+	switch {
+	case old == nil:
+		return
+	case serviceID == "" && checkID == "":
+		delete(m.nodes, name)
+	default:
+		n := *old
+		n.index = m.raft
+		n.services = slices.DeleteFunc(slices.Clone(old.services), func(s service) bool { return serviceID != "" && s.ID == serviceID })
+		n.checks = slices.DeleteFunc(slices.Clone(old.checks), func(c check) bool {
+			return checkID != "" && c.CheckID == checkID || serviceID != "" && c.ServiceID == serviceID
+		})
+		m.nodes[name] = &n
+	}
+	m.catalog, m.changed.catalog = m.raft, true
+}
+
+// SetCheck adds a check of a node, or changes its state; an empty state removes it.
+func (m *Model) SetCheck(node, id, status, notes string) {
+	m.raft++
+	if status == "" {
+		m.deregister(node, "", id)
+	} else if old := m.nodes[node]; old != nil {
+		m.register(node, old.address, old.meta, nil, []check{{CheckID: id, Name: id, Status: status, Notes: notes}})
+	}
+	m.tell()
+}
+
+// readCatalog answers a read of nodes, services or checks. The index is that of the whole catalog.
+func (m *Model) readCatalog(q *Query) *Answer {
+	index := max(m.catalog, 1)
+	of := func(v any) *Answer {
+		body, err := json.Marshal(v)
+		if err != nil {
+			return refuse(http.StatusInternalServerError, err.Error())
+		}
+		return &Answer{Status: http.StatusOK, Index: index, Body: body}
+	}
+	last := q.path[strings.LastIndexByte(q.path, '/')+1:]
+	switch {
+	case q.path == "/v1/status/leader":
+		return &Answer{Status: http.StatusOK, Body: []byte(`"127.0.0.1:8300"`)}
+	case q.path == "/v1/agent/self":
+		return &Answer{Status: http.StatusOK, Body: []byte(`{"Config":{"NodeName":"model","Datacenter":"dc1","Server":true,"Version":"1.22.6"},"Member":{"Addr":"127.0.0.1"},"DebugConfig":{}}`)}
+	case q.path == "/v1/catalog/datacenters":
+		return &Answer{Status: http.StatusOK, Body: []byte(`["dc1"]`)}
+	case q.path == "/v1/catalog/nodes":
+		return of(m.nodeList(q.params.Has("node-meta"), false))
+	case q.path == "/v1/internal/ui/nodes":
+		return of(m.nodeList(false, true))
+	case q.path == "/v1/catalog/services":
+		return of(m.serviceNames(q.params.Has("node-meta")))
+	case strings.HasPrefix(q.path, "/v1/health/state/"):
+		return of(m.checksWhere(func(c check) bool { return last == "any" || c.Status == last }))
+	case strings.HasPrefix(q.path, "/v1/health/node/"):
+		return of(m.checksWhere(func(c check) bool { return c.Node == last }))
+	case strings.HasPrefix(q.path, "/v1/internal/ui/node/"):
+		if n := m.nodes[last]; n != nil {
+			return of(m.describe(n, true))
+		}
+		return &Answer{Status: http.StatusNotFound, Index: index}
+	case strings.HasPrefix(q.path, "/v1/catalog/node/"):
+		n := m.nodes[last]
+		if n == nil {
+			return of(nil)
+		}
+		services := map[string]service{}
+		for _, s := range n.services {
+			services[s.ID] = s
+		}
+		return of(map[string]any{"Node": m.describe(n, false), "Services": services})
+	}
+	return refuse(http.StatusNotFound, "the model has no GET "+q.path)
+}
+
+func (m *Model) sorted() []*node {
+	all := make([]*node, 0, len(m.nodes))
+	for _, name := range slices.Sorted(maps.Keys(m.nodes)) {
+		all = append(all, m.nodes[name])
+	}
+	return all
+}
+
+func (m *Model) describe(n *node, whole bool) map[string]any {
+	d := map[string]any{"Node": n.name, "Address": n.address, "Datacenter": "dc1", "Meta": n.meta, "ModifyIndex": n.index}
+	if whole {
+		d["Services"], d["Checks"] = append([]service{}, n.services...), append([]check{}, n.checks...)
+	}
+	return d
+}
+
+// nodeList are the nodes; none has the metadata that jorc asks for when it wants only the index.
+func (m *Model) nodeList(none, whole bool) []map[string]any {
+	all := []map[string]any{}
+	for _, n := range m.sorted() {
+		if !none {
+			all = append(all, m.describe(n, whole))
+		}
+	}
+	return all
+}
+
+func (m *Model) serviceNames(none bool) map[string][]string {
+	all := map[string][]string{}
+	for _, n := range m.nodes {
+		for _, s := range n.services {
+			if !none {
+				all[s.Service] = slices.Compact(slices.Sorted(slices.Values(append(all[s.Service], s.Tags...))))
+			}
+		}
+	}
+	return all
+}
+
+func (m *Model) checksWhere(want func(check) bool) []check {
+	all := []check{}
+	for _, n := range m.sorted() {
+		for _, c := range n.checks {
+			if want(c) {
+				all = append(all, c)
+			}
+		}
+	}
+	return all
+}
