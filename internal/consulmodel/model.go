@@ -16,6 +16,9 @@ import (
 
 // Model is the state of one Consul. Its methods must not be called at the same time.
 type Model struct {
+	// Changed, if not nil, is called with the keys that a request has changed, before queries are answered.
+	Changed func(keys []string)
+
 	raft uint64 // index of the last entry of the Raft log
 	state
 	lockDelays map[string]time.Time // until when a key is not locked; only the leader knows them

@@ -20,10 +20,11 @@ import (
 
 // twins are a real Consul and a model that get the same requests.
 type twins struct {
-	t     *testing.T
-	http  string
-	model *consulmodel.Model
-	keys  []string
+	t      *testing.T
+	http   string
+	client *http.Client
+	model  *consulmodel.Model
+	keys   []string
 
 	indexes  map[uint64]uint64 // of the real one, with the model's
 	sessions map[string]string // of the real one, with the model's
@@ -54,7 +55,7 @@ func newTwins(t *testing.T, s *consultest.Server, prefix string) *twins {
 	for _, key := range []string{"a", "a/", "a/b", "a/b/c", "a/c", "ab", "b/d"} {
 		keys = append(keys, prefix+key)
 	}
-	return &twins{t: t, keys: keys, http: "http://" + s.HTTPAddr, model: consulmodel.New(), indexes: map[uint64]uint64{0: 0, 1: 1}, sessions: map[string]string{}}
+	return &twins{t: t, keys: keys, http: "http://" + s.HTTPAddr, client: &http.Client{Transport: &http.Transport{}}, model: consulmodel.New(), indexes: map[uint64]uint64{0: 0, 1: 1}, sessions: map[string]string{}}
 }
 
 // ask sends a request to the real Consul.
@@ -63,7 +64,7 @@ func (w *twins) ask(method, path string, body []byte) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := w.client.Do(req)
 	if err != nil {
 		return reply{}, err
 	}

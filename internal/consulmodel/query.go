@@ -14,12 +14,11 @@ type Query struct {
 	// Deadline is when a query that blocks is answered without news, at the earliest.
 	Deadline time.Time
 
-	path     string
-	params   url.Values
-	index    uint64
-	answered bool // it was evaluated once
-	missing  bool // and its key did not exist
-	answer   *Answer
+	path    string
+	params  url.Values
+	index   uint64
+	missing bool // its key did not exist when it was evaluated
+	answer  *Answer
 }
 
 // Answer is Consul's answer.
@@ -99,6 +98,9 @@ func (m *Model) tell() {
 	m.changed, m.undo = changes{}, m.undo[:0]
 	if len(c.keys) == 0 && !c.catalog {
 		return
+	}
+	if m.Changed != nil {
+		m.Changed(c.keys)
 	}
 	m.blocked = slices.DeleteFunc(m.blocked, func(q *Query) bool {
 		if !m.concerns(q, c) {
