@@ -1,14 +1,13 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/jorc/jorc/internal/legacy"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -23,7 +22,7 @@ import (
 // their first name; a flag that does not exist is a usageError with what was
 // close.
 func arrange(app *cli.App, args []string) ([]string, error) {
-	a := arranger{app: app, flags: map[*cli.Command][]string{}}
+	a := newArranger(app)
 	for i := 0; i < len(args); i++ {
 		arg := args[i]
 		switch {
@@ -44,7 +43,7 @@ func arrange(app *cli.App, args []string) ([]string, error) {
 			}
 		}
 	}
-	if err := a.legacyAddress(); err != nil {
+	if err := a.oldFlags(); err != nil {
 		return nil, err
 	}
 	return a.line(), nil
@@ -55,9 +54,13 @@ type arranger struct {
 	path      []*cli.Command            // the command so far; empty at the root
 	flags     map[*cli.Command][]string // by the command that they belong to; nil is the root
 	arguments []string
-	rest      []string          // from "--" on
-	help      bool              // "jorc help COMMAND", or --help anywhere
-	legacy    map[string]string // Consul's address as existing scripts write it, see legacyFlag
+	rest      []string     // from "--" on
+	help      bool         // "jorc help COMMAND", or --help anywhere
+	front     *cli.Command // of the flags in front of old names
+}
+
+func newArranger(app *cli.App) arranger {
+	return arranger{app: app, flags: map[*cli.Command][]string{}, front: legacy.Front()}
 }
 
 // isFlag reports whether arg is a flag. "-" is standard input; a negative
@@ -77,8 +80,8 @@ func (a *arranger) flag(arg string, following []string) (int, error) {
 			return 0, rest(value, hasValue)
 		}
 	}
-	if f == nil && a.isLegacy(name) {
-		return a.legacyFlag(name, value, hasValue, following)
+	if f == nil && len(a.path) == 0 { // elsewhere --host means something else
+		owner, f = a.front, flagNamed(a.front.Flags, name)
 	}
 	if f == nil {
 		return 0, a.unknownFlag(name)
@@ -302,55 +305,23 @@ func (n arity) check(c *cli.Context) error {
 	return nil
 }
 
-// legacyCategory marks the commands that bear the names existing host scripts
-// use.
-const legacyCategory = "names that existing host scripts use"
-
-// legacyFlags stand in front of a legacy command: the address of the Consul
-// agent, and a token of the old system that is accepted and ignored.
-var legacyFlags = [...]string{"host", "port", "discovery_token"}
-
-// isLegacy reports whether name may be a flag in front of a legacy command.
-// Elsewhere --host means something else.
-func (a *arranger) isLegacy(name string) bool {
-	return len(a.path) == 0 && slices.Contains(legacyFlags[:], name)
-}
-
-// legacyFlag stores the value of a legacy flag, and returns how many of the
-// arguments that follow were its value.
-func (a *arranger) legacyFlag(name, value string, hasValue bool, following []string) (int, error) {
-	taken := 0
-	switch {
-	case hasValue:
-	case len(following) == 0 || following[0] == "--":
-		return 0, a.usage("flag --" + name + " needs a value")
-	default:
-		value, taken = following[0], 1
-	}
-	if a.legacy == nil {
-		a.legacy = map[string]string{}
-	}
-	a.legacy[name] = value
-	return taken, nil
-}
-
-// legacyAddress turns --host and --port into the address of the Consul agent.
-func (a *arranger) legacyAddress() error {
-	if len(a.legacy) == 0 || a.help {
+// oldFlags turns the flags in front of an old name into global ones. In front of another
+// command they do not exist.
+func (a *arranger) oldFlags() error {
+	given := a.flags[a.front]
+	if len(given) == 0 || a.help {
 		return nil
 	}
-	if len(a.path) == 0 || !legacyCommand(a.path[0]) {
-		first := slices.IndexFunc(legacyFlags[:], func(flag string) bool { _, given := a.legacy[flag]; return given })
+	if len(a.path) == 0 || !legacy.Is(a.path[0]) {
 		a.path = nil // where it stood
-		return a.unknownFlag(legacyFlags[first])
+		name, _, _ := strings.Cut(strings.TrimPrefix(given[0], "--"), "=")
+		return a.unknownFlag(name)
 	}
-	if host, port := a.legacy["host"], a.legacy["port"]; host != "" || port != "" {
-		a.add(nil, "--http-addr="+net.JoinHostPort(cmp.Or(host, "127.0.0.1"), cmp.Or(port, "8500")))
+	for _, flag := range legacy.Global(given) {
+		a.add(nil, flag)
 	}
 	return nil
 }
-
-func legacyCommand(c *cli.Command) bool { return c.Category == legacyCategory }
 
 func (a *arranger) usage(text string) error {
 	return &usageError{command: a.name(), text: text}

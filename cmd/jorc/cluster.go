@@ -14,6 +14,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/legacy"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/text"
 )
@@ -53,7 +54,7 @@ func clusterCommand(env *environment) *cli.Command {
 			leaderCommand(env),
 			profileCommand(env),
 			metaCommand(env),
-			drpcliCommand(env),
+			legacy.Drpcli(legacyProgram{env}),
 			pauseCommand(env),
 			resumeCommand(env),
 			holdCommand(env),

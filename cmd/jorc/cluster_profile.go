@@ -195,8 +195,8 @@ func changeProfile(c *cli.Context, cl *target, change profileChange) error {
 
 // warnSize is err; a profile that comes near its limit is named on stderr.
 func warnSize(c *cli.Context, d profile.Document, err error) error {
-	if err == nil && d.Size().Near() {
-		note(c, "the profile takes %s: store large values in keys of their own", d.Size())
+	if warning := d.Size().Warning(); err == nil && warning != "" {
+		note(c, "%s", warning)
 	}
 	return err
 }

@@ -83,7 +83,7 @@ func complete(ctx context.Context, w io.Writer, env *environment, app *cli.App, 
 		words = []string{""}
 	}
 	before, current := words[:len(words)-1], words[len(words)-1]
-	a := arranger{app: app, flags: map[*cli.Command][]string{}}
+	a := newArranger(app)
 	var pending cli.Flag // a flag whose value comes next
 	var owner *cli.Command
 	for _, word := range before {

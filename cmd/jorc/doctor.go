@@ -112,6 +112,7 @@ func (e *environment) healthWith(c *cli.Context, failures func() ([]doctor.Check
 	if err != nil {
 		return err
 	}
+	e.answers = "" // the answer is about this host, whichever cluster was asked for failures
 	h.Checks = append(h.Checks, failed...)
 	h.Healthy = h.Healthy && len(failed) == 0
 	l := listingOf("service,check,state*,output", h.Checks, func(s doctor.CheckState) []string {

@@ -33,6 +33,8 @@ type environment struct {
 	loaded   *config.Config
 	answers  string // the cluster that the command asks; empty: none
 	by       string // the author of the command's changes; empty: not read yet
+
+	ownVersion string // the version file where nothing names one; empty: that of package config
 }
 
 func newEnvironment(h host) *environment {
@@ -228,15 +230,14 @@ func (e *environment) hostNamed(c *cli.Context, t *target, name string) (string,
 	return e.ownNode(c)
 }
 
-// versionFile is the file with the version of this host: legacy, if that is not
-// "" and the configuration names none.
-func (e *environment) versionFile(c *cli.Context, legacy string) (string, error) {
+// versionFile is the file with the version of this host.
+func (e *environment) versionFile(c *cli.Context) (string, error) {
 	settings, err := e.config(c)
 	if err != nil {
 		return "", err
 	}
-	if legacy != "" && settings.DefaultVersionFile {
-		return legacy, nil
+	if e.ownVersion != "" && settings.DefaultVersionFile {
+		return e.ownVersion, nil
 	}
 	return settings.VersionFile, nil
 }

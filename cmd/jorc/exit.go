@@ -11,11 +11,13 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/blocker"
+	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/converge"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/legacy"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/text"
 	"github.com/jorc/jorc/internal/watch"
@@ -23,17 +25,18 @@ import (
 
 // Exit codes: a promise to scripts.
 const (
-	exitOK          = 0
-	exitFailed      = 1 // failed, or the answer is no; also "outcome unknown"
-	exitUsage       = 2 // wrong usage or configuration
-	exitUnreachable = 3 // Consul could not be reached
-	exitConflict    = 4 // a reference, index or test did not match; nothing was written
-	exitDenied      = 5 // denied by ACLs
-	exitStopped     = 6 // paused, held or aborted; a lock was lost
-	exitTimeout     = 124
-	exitCannotRun   = 126 // COMMAND after "--" cannot be run
-	exitNotFound    = 127 // COMMAND after "--" is not found
-	exitSignal      = 128 // plus the number of the signal that ended jorc
+	exitOK             = 0
+	exitFailed         = 1 // failed, or the answer is no; also "outcome unknown"
+	exitUsage          = 2 // wrong usage or configuration
+	exitUnreachable    = 3 // Consul could not be reached
+	exitConflict       = 4 // a reference, index or test did not match; nothing was written
+	exitDenied         = 5 // denied by ACLs
+	exitStopped        = 6 // paused, held or aborted; a lock was lost
+	exitPuppetDisabled = 9 // convergence is held, as check_puppet says
+	exitTimeout        = 124
+	exitCannotRun      = 126 // COMMAND after "--" cannot be run
+	exitNotFound       = 127 // COMMAND after "--" is not found
+	exitSignal         = 128 // plus the number of the signal that ended jorc
 )
 
 // classes maps errors to exit codes by errors.Is; the first that matches
@@ -44,6 +47,7 @@ var classes = []struct {
 	code   int
 }{
 	{converge.ErrFailed, exitFailed},
+	{legacy.ErrPuppetDisabled, exitPuppetDisabled},
 	{converge.ErrHeld, exitStopped},
 	{blocker.ErrUsage, exitUsage},
 	{text.ErrName, exitUsage},
@@ -52,6 +56,8 @@ var classes = []struct {
 	{consul.ErrNoToken, exitUsage},
 	{consul.ErrDenied, exitDenied},
 	{kv.ErrConflict, exitConflict},
+	{catalog.ErrForeign, exitConflict},
+	{catalog.ErrConfigured, exitConflict},
 	{cluster.ErrProvisioned, exitConflict},
 	{cluster.ErrForeignPolicy, exitConflict},
 	{profile.ErrMismatch, exitConflict},

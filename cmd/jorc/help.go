@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/jorc/jorc/internal/legacy"
 )
 
 // group is a heading in the list of commands and the names below it.
@@ -101,7 +103,7 @@ func explain(c *cli.Command, parent string, groups []group) {
 		c.UsageText = usageLine(c, name)
 	}
 	c.CustomHelpTemplate = cli.CommandHelpTemplate
-	if !legacyCommand(c) {
+	if !legacy.Is(c) {
 		c.CustomHelpTemplate = commandHelp(cli.CommandHelpTemplate)
 	}
 	if len(c.Subcommands) > 0 {

@@ -22,7 +22,7 @@ type words struct {
 
 // wordsOf reads a command line as far as it shows its command.
 func wordsOf(app *cli.App, args []string) words {
-	a := arranger{app: app, flags: map[*cli.Command][]string{}}
+	a := newArranger(app)
 	w := words{all: args}
 	for i := 0; i < len(args); i++ {
 		if w.dashed = args[i] == "--"; w.dashed {

@@ -20,6 +20,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/command"
+	"github.com/jorc/jorc/internal/legacy"
 	"github.com/jorc/jorc/internal/licenses"
 	"github.com/jorc/jorc/internal/text"
 )
@@ -167,7 +168,7 @@ type host struct {
 	process        []string                                        // the same for a supervised process; see guardProcess
 }
 
-// nouns are the commands that are not aliases.
+// nouns are the commands without the names that old systems use.
 var nouns = [...]string{
 	"agent", "cluster", "render", "config", "debug", "dev", "doctor", "health", "ping", "completion", "maintenance", "man", "migrate", "ui", "service", "update",
 	"stage", "change", "status", "template", "version", "wait", "workflow",
@@ -228,7 +229,7 @@ func noun(env *environment, name string) *cli.Command {
 
 // commands is the whole command tree.
 func commands(env *environment) []*cli.Command {
-	all := aliasCommands(env)
+	all := legacy.Commands(legacyProgram{env})
 	for _, name := range nouns {
 		all = append(all, noun(env, name))
 	}

@@ -58,9 +58,6 @@ func levelFlag() cli.Flag {
 // levelOf reads levelFlag.
 func levelOf(c *cli.Context) (catalog.Level, error) {
 	level := c.String("for")
-	if level == "" {
-		return catalog.Functional, nil // an alias without the flag
-	}
 	if err := oneOf(c, "for", level, "functional", "addressable"); err != nil {
 		return 0, err
 	}
@@ -232,7 +229,7 @@ func (e *environment) registerServices(c *cli.Context) error {
 	for _, s := range services {
 		p, err := catalog.Publish(c.Context, client, settings.StateDir, s)
 		if err != nil {
-			return conflict(err)
+			return err
 		}
 		if !p.Daemon {
 			waiting += p.Scripts
@@ -256,7 +253,7 @@ func (e *environment) deregisterService(c *cli.Context) error {
 		note(c, "%v", err)
 		return nil
 	}
-	return conflict(err)
+	return err
 }
 
 func (e *environment) exportServices(c *cli.Context) error {
@@ -295,14 +292,6 @@ func (e *environment) exportServices(c *cli.Context) error {
 		return err
 	}
 	_, err = rawData(c.App.Writer).Write(data)
-	return err
-}
-
-// conflict gives the errors of services that belong to others their exit code.
-func conflict(err error) error {
-	if errors.Is(err, catalog.ErrForeign) || errors.Is(err, catalog.ErrConfigured) {
-		return &exitError{code: exitConflict, err: err}
-	}
 	return err
 }
 

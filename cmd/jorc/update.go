@@ -33,12 +33,12 @@ func updateCommand(env *environment) *cli.Command {
 				Name: "pending", Usage: "report by exit code whether this host has a pending update",
 				Description: "Compares the desired version with that of the version file. Exits 0 when an update is pending, 1 when none is, " +
 					"2 when Consul is unreachable and this host has a version, 3 when no version was triggered, or Consul is unreachable and this host has none, 64 on wrong usage.",
-				Action: func(c *cli.Context) error { return env.pendingUpdate(c, "") },
+				Action: env.pendingUpdate,
 			},
 			{
 				Name: "local", Usage: "print the version of this host's version file, or write it", ArgsUsage: "[VERSION]",
 				Description: "Exits 1 when there is no version yet. The file is replaced whole or not at all.",
-				Action:      func(c *cli.Context) error { return env.localVersion(c, "") },
+				Action:      env.localVersion,
 			},
 			{
 				Name: "report", Usage: "report which version this host runs",
@@ -51,7 +51,7 @@ func updateCommand(env *environment) *cli.Command {
 					if c.IsSet("host") && c.String("host") == "" {
 						return usagef(c, "--host must not be empty")
 					}
-					return env.reportVersion(c, c.String("host"), "")
+					return env.reportVersion(c, c.String("host"))
 				},
 			},
 			{Name: "running", Usage: "list running versions", Action: env.onCluster(env.runningVersions)},
@@ -167,8 +167,8 @@ type pendingAnswer struct {
 // something else: EX_USAGE of sysexits(3).
 const exitPending = 64
 
-func (e *environment) pendingUpdate(c *cli.Context, legacy string) error {
-	file, err := e.versionFile(c, legacy)
+func (e *environment) pendingUpdate(c *cli.Context) error {
+	file, err := e.versionFile(c)
 	if err != nil {
 		return err
 	}
@@ -194,10 +194,10 @@ func (e *environment) pendingUpdate(c *cli.Context, legacy string) error {
 }
 
 // reportVersion reports for host, or for this one.
-func (e *environment) reportVersion(c *cli.Context, host, legacy string) error {
+func (e *environment) reportVersion(c *cli.Context, host string) error {
 	version := c.String("version")
 	if !c.IsSet("version") {
-		file, err := e.versionFile(c, legacy)
+		file, err := e.versionFile(c)
 		if err != nil {
 			return err
 		}
@@ -314,8 +314,8 @@ func singleAnswer(s cluster.Uniqueness) error {
 }
 
 // localVersion prints or writes the version of the version file.
-func (e *environment) localVersion(c *cli.Context, legacy string) error {
-	file, err := e.versionFile(c, legacy)
+func (e *environment) localVersion(c *cli.Context) error {
+	file, err := e.versionFile(c)
 	if err != nil {
 		return err
 	}

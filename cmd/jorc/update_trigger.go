@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/jorc/jorc/internal/legacy"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
@@ -33,11 +34,11 @@ func triggerCommand(env *environment) *cli.Command {
 				Usage: "exit 1 while members are behind the version desired so far, failed, out of service or held, or documents cannot be read",
 			},
 		}, policyFlags()...),
-		Action: func(c *cli.Context) error { return env.trigger(c, false) },
+		Action: env.trigger,
 	}
 }
 
-func (e *environment) trigger(c *cli.Context, quiet bool) error {
+func (e *environment) trigger(c *cli.Context) error {
 	policy, err := policyOf(c)
 	if err != nil {
 		return err
@@ -55,7 +56,7 @@ func (e *environment) trigger(c *cli.Context, quiet bool) error {
 		return err
 	}
 	q := rollout.Request{Version: argument(c, 0), Policy: policy, By: by, Reason: c.String("reason"), Exceptions: exceptions, DryRun: c.Bool("dry-run"), RequireConverged: c.Bool("require-converged")}
-	return e.change(c, cl, q, quiet, cl.rollouts().Trigger)
+	return e.change(c, cl, q, cl.rollouts().Trigger)
 }
 
 func duringFreezeFlag() cli.Flag {
@@ -108,17 +109,17 @@ func (e *environment) rollback(c *cli.Context, cl *target) error {
 		return err
 	}
 	q := rollout.Request{Version: c.String("to"), By: by, Reason: c.String("reason"), DryRun: c.Bool("dry-run"), Exceptions: exceptions, WithGates: c.Bool("with-gates")}
-	return e.change(c, cl, q, false, func(ctx context.Context, q rollout.Request) (rollout.Triggered, error) {
+	return e.change(c, cl, q, func(ctx context.Context, q rollout.Request) (rollout.Triggered, error) {
 		return cl.rollouts().Rollback(ctx, q, c.String("reason"))
 	})
 }
 
 // change makes another version the desired one, says before it writes what stands in the way,
-// and prints what changed, unless it is to be quiet.
+// and prints what changed. The name that existing scripts use prints nothing.
 func (e *environment) change(
-	c *cli.Context, cl *target, q rollout.Request, quiet bool, change func(context.Context, rollout.Request) (rollout.Triggered, error),
+	c *cli.Context, cl *target, q rollout.Request, change func(context.Context, rollout.Request) (rollout.Triggered, error),
 ) error {
-	dry := q.DryRun
+	dry, quiet := q.DryRun, legacy.Is(c.Command)
 	said, confirmed := map[string]bool{}, ""
 	say := func(text string) { // once, although another change may come between
 		if !said[text] {
@@ -174,7 +175,7 @@ func (e *environment) change(
 func (e *environment) confirmUnpaced(c *cli.Context, t rollout.Triggered, dry bool, say func(string)) error {
 	s := t.Superseded
 	text := fmt.Sprintf("a rollout of %s is under way (%s): %s has no policy, so all members begin at once", s.Version, s.Policy, t.Version)
-	if dry || legacyCommand(c.Command) || c.Bool("yes") || !isTTY(e.stdin) || !isTTY(c.App.ErrWriter) {
+	if dry || legacy.Is(c.Command) || c.Bool("yes") || !isTTY(e.stdin) || !isTTY(c.App.ErrWriter) {
 		say(text)
 		return nil
 	}

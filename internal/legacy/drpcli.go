@@ -1,21 +1,146 @@
-// Package legacy has what only the scripts of old systems need: the calls of drpcli, the command line of
-// Digital Rebar, what publish_service is asked for, and the commands that are refused. The function drpcli of
-// setup.tmpl passes the arguments on stdin, because the process list would show the values in them.
 package legacy
 
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/profile"
+	"github.com/jorc/jorc/internal/runs"
 )
+
+// Drpcli returns the command that carries out a call of drpcli, the command line of Digital Rebar. The function
+// drpcli of setup.tmpl passes the arguments on stdin, because the process list would show the values in them.
+func Drpcli(p Program) *cli.Command {
+	return &cli.Command{
+		Name: "drpcli", Hidden: true, Usage: "carry out a call of drpcli", Action: names{p}.drpcli,
+		Description: "Reads its arguments on stdin, each ended by a zero byte, their number first. What follows them is the value of 'to -'.",
+	}
+}
+
+func (n names) drpcli(c *cli.Context) error {
+	call, err := ReadCall(c.App.Reader)
+	if err != nil {
+		return usage(c, err)
+	}
+	switch call.Verb {
+	case "profiles add", "profiles set":
+		return n.setParam(c, call)
+	case "machines meta set":
+		return n.setMeta(c, call)
+	case "machines workflow":
+		return n.runWorkflow(c, call)
+	}
+	return n.list(c, call)
+}
+
+func (n names) setParam(c *cli.Context, call Call) error {
+	v, err := call.ParsedValue()
+	if err != nil {
+		return usage(c, err)
+	}
+	ref, err := call.Ref()
+	if err != nil {
+		return usage(c, err)
+	}
+	t, err := n.Open(c, call.Name)
+	if err != nil {
+		return err
+	}
+	d, err := t.ChangeProfile(c.Context, func(ed *profile.Editor, d profile.Document) (profile.Document, error) {
+		return ed.Set(d, profile.Scope{}, call.Key, v, ref(d))
+	})
+	if warning := d.Size().Warning(); err == nil && warning != "" {
+		note(c, "%s", warning)
+	}
+	return err
+}
+
+func (n names) setMeta(c *cli.Context, call Call) error {
+	v, err := call.ParsedValue()
+	if err != nil {
+		return usage(c, err)
+	}
+	t, err := n.Open(c, "")
+	if err != nil {
+		return err
+	}
+	return t.SetMemberMeta(c.Context, call.Name, call.Key, &v)
+}
+
+func (n names) list(c *cli.Context, call Call) error {
+	t, err := n.Open(c, "")
+	if err != nil {
+		return err
+	}
+	filter, err := Filter(t.Name(), call.Terms)
+	if err != nil {
+		return usage(c, fmt.Errorf("drpcli %s: %w", call.Verb, err))
+	}
+	if _, err := t.Profile(c.Context); err != nil {
+		return err
+	}
+	count := call.Verb == "machines count"
+	o := cluster.MembersOptions{Filter: filter, Unreadable: func(key string, err error) { note(c, "%s was left out: %v", key, err) }}
+	if !count {
+		o.Need = cluster.NeedCatalog
+	}
+	all, err := t.Members(c.Context, o)
+	if err != nil {
+		return err
+	}
+	if count {
+		_, err := fmt.Fprintln(c.App.Writer, len(all))
+		return err
+	}
+	machines := make([]Machine, len(all))
+	for i, m := range all {
+		machines[i] = MachineOf(t.Name(), m, call.Slim)
+	}
+	return writeJSON(c, machines)
+}
+
+func (n names) runWorkflow(c *cli.Context, call Call) error {
+	t, err := n.Open(c, "")
+	if err != nil {
+		return err
+	}
+	m, err := t.MemberOf(c.Context, call.Name, cluster.NeedCatalog)
+	if err != nil {
+		return err
+	}
+	machine := MachineOf(t.Name(), m, nil)
+	machine.Workflow, machine.Run = call.Value, runs.NewID(time.Now())
+	flags := map[string]string{"id": machine.Run, "filter": fmt.Sprintf("Node == %q", m.Node)}
+	if slices.Contains(m.Roles, cluster.RoleManager) {
+		flags["role"] = cluster.RoleManager
+	}
+	if err := n.Do(c, Command{Name: "cluster run", Args: []string{call.Value}, Flags: flags, Stdout: io.Discard}); err != nil {
+		return err
+	}
+	return writeJSON(c, machine)
+}
+
+func note(c *cli.Context, format string, args ...any) {
+	fmt.Fprintf(c.App.ErrWriter, "jorc: "+format+"\n", args...)
+}
+
+func writeJSON(c *cli.Context, v any) error {
+	encoder := json.NewEncoder(c.App.Writer)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(v)
+}
 
 // forms are the calls that exist.
 const forms = "profiles add|set PROFILE param KEY to VALUE, machines list|count [KEY Eq VALUE | EXPR]… [--slim Params,Meta], " +

@@ -1,14 +1,59 @@
 package legacy
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"strconv"
 	"strings"
 
+	"github.com/urfave/cli/v2"
+
+	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/config"
 )
+
+// publishService registers the services that are named, or those of this host's configuration.
+func (n names) publishService(c *cli.Context) error {
+	var p Published
+	var err error
+	args := arguments(c)
+	if len(args) > 0 {
+		if p, err = ParsePublished(args); err != nil {
+			return usage(c, err)
+		}
+	}
+	t, err := n.Open(c, "")
+	if err != nil {
+		return err
+	}
+	services := t.Settings.Services
+	if len(args) > 0 {
+		if p.Host != "" {
+			own, err := n.Node(c, t, "")
+			if err != nil {
+				return err
+			}
+			if own != p.Host {
+				return fmt.Errorf("services are published on the host that has them: this is %s, not %s", own, p.Host)
+			}
+		}
+		interfaces, err := Interfaces()
+		if err != nil {
+			return fmt.Errorf("find the interfaces: %w", err)
+		}
+		services = p.Definitions(interfaces)
+	}
+	for _, s := range services {
+		// An agent that runs with the same configuration has registered its services.
+		_, err := catalog.Publish(c.Context, t.Client, t.Settings.StateDir, s)
+		if err != nil && (len(args) > 0 || !errors.Is(err, catalog.ErrConfigured)) {
+			return err
+		}
+	}
+	return nil
+}
 
 // Published is what publish_service is asked for.
 type Published struct {

@@ -112,8 +112,13 @@ func (d Document) Size() Size { return Size{Bytes: len(d.encode()), Limit: MaxSi
 // Percent returns the share of the limit, rounded up.
 func (s Size) Percent() int { return (100*s.Bytes + s.Limit - 1) / s.Limit }
 
-// Near reports whether the document is so close to the limit that users are warned.
-func (s Size) Near() bool { return s.Percent() >= 80 }
+// Warning returns what users are told about a document that comes near the limit; "": it does not.
+func (s Size) Warning() string {
+	if s.Percent() < 80 {
+		return ""
+	}
+	return fmt.Sprintf("the profile takes %s: store large values in keys of their own", s)
+}
 
 func (s Size) String() string {
 	return fmt.Sprintf("%d %% of Consul's %d KiB", s.Percent(), s.Limit>>10)
