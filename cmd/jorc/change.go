@@ -325,7 +325,7 @@ func idsOf(all []shownChange) string {
 	for _, x := range all[:min(len(all), most)] {
 		ids = append(ids, x.ID)
 	}
-	return more(", ", ids, len(all))
+	return text.FewOf(", ", ids, len(all))
 }
 
 // cannot is wrong usage: changes of a kind have no such verb.

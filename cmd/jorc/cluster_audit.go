@@ -173,10 +173,6 @@ func auditListing(events []orchestrator.Event) listing {
 		if e.Change == nil {
 			return []string{when(e.Time), "unknown", "", "", e.Text}
 		}
-		keys := strings.Join(e.Change.Keys, ", ")
-		if e.Change.More > 0 {
-			keys += fmt.Sprintf(" and %d more", e.Change.More)
-		}
-		return []string{when(e.Change.Time), cmp.Or(e.Change.By, "unknown"), e.Change.Command, e.Change.Reason, keys}
+		return []string{when(e.Change.Time), cmp.Or(e.Change.By, "unknown"), e.Change.Command, e.Change.Reason, e.Change.KeysText()}
 	})
 }

@@ -51,7 +51,7 @@ func (e *environment) showFiles(c *cli.Context, cl *target) error {
 		const most = 5
 		return []string{
 			f.destination, f.content, yesOrNo(f.newest), strconv.Itoa(len(f.hosts)), when(f.first), when(f.last), f.stage, strconv.Itoa(f.waiting),
-			more(", ", f.hosts[:min(len(f.hosts), most)], len(f.hosts)),
+			text.Few(", ", f.hosts, most),
 		}
 	}), all)
 }

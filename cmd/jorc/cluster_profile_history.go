@@ -82,7 +82,7 @@ func (e *environment) profileHistory(c *cli.Context, cl *target) error {
 			texts = append(texts, i.text)
 		}
 		return []string{
-			strconv.FormatUint(p.ID, 10), when(p.Time), cmp.Or(p.By, "unknown"), p.Command, p.Reason, more("; ", texts, len(p.Items)+p.More),
+			strconv.FormatUint(p.ID, 10), when(p.Time), cmp.Or(p.By, "unknown"), p.Command, p.Reason, text.FewOf("; ", texts, len(p.Items)+p.More),
 		}
 	}), shown)
 }

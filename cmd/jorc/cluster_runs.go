@@ -250,7 +250,7 @@ func (e *environment) dryRun(c *cli.Context, cl *target, id string, q runs.Reque
 // noteDamaged names the members that a run leaves out because of their records.
 func noteDamaged(c *cli.Context, t runs.Targets) {
 	if len(t.Damaged) > 0 {
-		note(c, "the run leaves out %s: the member record cannot be read; 'jorc cluster members' has the reason", more(", ", t.Damaged[:min(len(t.Damaged), 5)], len(t.Damaged)))
+		note(c, "the run leaves out %s: the member record cannot be read; 'jorc cluster members' has the reason", text.Few(", ", t.Damaged, 5))
 	}
 }
 

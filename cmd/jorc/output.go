@@ -300,12 +300,3 @@ func joinOr(words []string) string {
 	last := len(words) - 1
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
-
-// more lists names of count.
-func more(separator string, names []string, count int) string {
-	text := strings.Join(names, separator)
-	if count > len(names) {
-		text += fmt.Sprintf(" and %d more", count-len(names))
-	}
-	return text
-}

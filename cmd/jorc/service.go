@@ -103,10 +103,7 @@ func quotedFew(names []string) string {
 		}
 		parts = append(parts, strconv.Quote(name))
 	}
-	if more := len(names) - len(parts); more > 0 {
-		parts = append(parts, fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(parts, ", ")
+	return text.FewOf(", ", parts, len(names))
 }
 
 func (e *environment) listNode(c *cli.Context, client *consul.Client, node string) error {

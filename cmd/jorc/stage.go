@@ -122,10 +122,7 @@ func (e *environment) showStage(c *cli.Context, cl *target, name string) error {
 }
 
 func stageNames(names []string, more int) string {
-	if more > 0 {
-		names = append(names, fmt.Sprintf("%d more", more))
-	}
-	return text.Line(strings.Join(names, ", "), 120)
+	return text.Line(text.FewOf(", ", names, len(names)+more), 120)
 }
 
 func (e *environment) approveStage(c *cli.Context, cl *target, name string) error {

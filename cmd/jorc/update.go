@@ -15,6 +15,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/text"
 )
 
 func updateCommand(env *environment) *cli.Command {
@@ -294,7 +295,7 @@ func (e *environment) singleVersion(c *cli.Context, cl *target) error {
 		}
 	}
 	l := listingOf("version,hosts,life*,since", s.Others, func(o cluster.OtherVersion) []string {
-		return []string{o.Version, more(",", o.Examples, o.Hosts), "there", ""}
+		return []string{o.Version, text.FewOf(",", o.Examples, o.Hosts), "there", ""}
 	})
 	for _, a := range s.Detached {
 		l.rows = append(l.rows, []string{a.Version, a.Host, string(a.Life), a.Arrived})

@@ -121,21 +121,21 @@ func rolloutRows(s rollout.Status) [][]string {
 		add("failed", "%s since %s: %s%s", f.Node, f.Since.UTC().Format(time.RFC3339), f.Reason, keeps)
 	}
 	if len(s.Down) > 0 {
-		add("down", "%s", more(", ", s.Down, n.Down))
+		add("down", "%s", text.FewOf(", ", s.Down, n.Down))
 	}
 	if s.Phase != pace.Done { // then they are missing
 		for _, o := range s.Held {
-			add("held", "%s: %s", more(", ", o.Nodes, o.Count), o.Reason)
+			add("held", "%s: %s", text.FewOf(", ", o.Nodes, o.Count), o.Reason)
 		}
 	}
 	for _, o := range s.Out {
-		add("out of service", "%s: %s", more(", ", o.Nodes, o.Count), o.Reason)
+		add("out of service", "%s: %s", text.FewOf(", ", o.Nodes, o.Count), o.Reason)
 	}
 	for _, o := range s.Apart {
-		add("takes no part", "%s: %s", more(", ", o.Nodes, o.Count), o.Reason)
+		add("takes no part", "%s: %s", text.FewOf(", ", o.Nodes, o.Count), o.Reason)
 	}
 	if len(s.Strangers) > 0 {
-		add("not members", "%s: have a grant, which does not count; 'jorc update give-up HOST' ends it", more(", ", s.Strangers, s.StrangerCount))
+		add("not members", "%s: have a grant, which does not count; 'jorc update give-up HOST' ends it", text.FewOf(", ", s.Strangers, s.StrangerCount))
 	}
 	for _, w := range s.Waits {
 		add("waits for", "%s", w)

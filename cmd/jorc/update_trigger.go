@@ -14,6 +14,7 @@ import (
 	"github.com/jorc/jorc/internal/legacy"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/text"
 )
 
 func triggerCommand(env *environment) *cli.Command {
@@ -196,7 +197,7 @@ const noOrchestrator = "no orchestrator runs, so no host is offered a grant: sta
 func planListing(steps []pace.Decision) listing {
 	l := listing{columns: []string{"step", "what", "hosts", "of"}}
 	for i, d := range steps {
-		l.rows = append(l.rows, []string{strconv.Itoa(i + 1), d.Text, more(", ", d.Nodes, d.Count), d.Reason})
+		l.rows = append(l.rows, []string{strconv.Itoa(i + 1), d.Text, text.FewOf(", ", d.Nodes, d.Count), d.Reason})
 	}
 	return l
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // facts is the data from which the state of a need is computed.
@@ -107,11 +108,7 @@ func (f facts) whyUnreached(n Need) string {
 	if n.For != catalog.Reachable || len(f.reached.failed) == 0 {
 		return ""
 	}
-	more := ""
-	if k := len(f.reached.failed) - 1; k > 0 {
-		more = fmt.Sprintf(" and %d more", k)
-	}
-	return fmt.Sprintf("%v%s", f.reached.failed[0], more)
+	return text.FewOf(", ", []string{f.reached.failed[0].Error()}, len(f.reached.failed))
 }
 
 // whyNoAnswer returns the error of a failed query.

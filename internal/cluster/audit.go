@@ -118,6 +118,9 @@ func (a Author) Record(ctx context.Context, s *kv.Store, t *kv.Txn, writes []kv.
 	return nil
 }
 
+// KeysText names the keys that the change wrote.
+func (e AuditEntry) KeysText() string { return text.FewOf(", ", e.Keys, len(e.Keys)+e.More) }
+
 // Bounded returns the entry with texts of a length that the log and the journal take.
 func (e AuditEntry) Bounded() AuditEntry {
 	for _, s := range []*string{&e.Log, &e.Command, &e.By, &e.Reason} {

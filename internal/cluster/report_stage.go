@@ -105,6 +105,12 @@ func (s StageInputs) Names() []string {
 	return slices.Compact(names)
 }
 
+// Text names the inputs.
+func (s StageInputs) Text() string {
+	names := s.Names()
+	return text.FewOf(", ", names, len(names)+s.More)
+}
+
 // Open reports whether the host is at work on a turn.
 func (s StageReport) Open() bool {
 	return s.State == StageChanging || s.State == StageSettling || s.State == StageRestoring

@@ -3,10 +3,10 @@ package doctor
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // shownKeys bounds how many keys a finding names.
@@ -60,10 +60,6 @@ func (e *examination) keys(ctx context.Context) []Finding {
 			first = refused[key]
 		}
 	}
-	detail := strings.Join(shown, ", ")
-	if more := len(refused) - len(shown); more > 0 {
-		detail += fmt.Sprintf(" and %d more", more)
-	}
-	return one(name, Warn, "this Consul refuses to read stored keys: "+detail+": "+why(first),
+	return one(name, Warn, "this Consul refuses to read stored keys: "+text.FewOf(", ", shown, len(refused))+": "+why(first),
 		"use names of letters, digits, '-', '_' and '.'; only a transaction (/v1/txn) deletes such a key")
 }

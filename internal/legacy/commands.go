@@ -132,7 +132,7 @@ func (n names) currentVersion(c *cli.Context) error {
 	return err
 }
 
-// localVersion prints or writes the version of the version file. No version is no error.
+// localVersion prints or writes the version of the version file. A host without one is not an error.
 func (n names) localVersion(c *cli.Context) error {
 	err := n.Do(c, Command{Name: "update local", VersionFile: versionFile})
 	if errors.Is(err, cluster.ErrNoVersion) {

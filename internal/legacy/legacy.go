@@ -1,6 +1,6 @@
 // Package legacy has what only old systems need: the names that existing host scripts use, the flags in front of
 // them, and the calls of drpcli. The command tree takes all of it from Commands, Front and Drpcli. Most names
-// stand for a command of jorc, which Program carries out.
+// mean a command of jorc, which Program carries out.
 package legacy
 
 import (
@@ -58,7 +58,7 @@ func Front() *cli.Command {
 	return &cli.Command{Flags: []cli.Flag{&cli.StringFlag{Name: "host"}, &cli.StringFlag{Name: "port"}, &cli.StringFlag{Name: "discovery_token"}}}
 }
 
-// Global returns the global flags of jorc that flags of Front stand for: --host=ADDR and --port=N are the address
+// Global returns what flags of Front mean as global flags of jorc: --host=ADDR and --port=N are the address
 // of Consul's API.
 func Global(flags []string) []string {
 	values := map[string]string{}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/jorc/jorc/internal/text"
 )
 
 // ErrBudget: the budget is invalid.
@@ -400,29 +402,22 @@ func (a *Account) Explain(l Limit) string {
 		return l.String()
 	}
 	var names []string
-	more, allFailed := 0, true
+	allFailed := true
 	for _, h := range a.Out() {
 		uses := h.counts() && (l.Kind != OfZones || a.zones[h.Zone] > 0) && (l.Kind != OfRole || slices.Contains(h.Roles, l.Name)) && (l.Kind != OfLone || slices.Contains(h.Lone, l.Name)) && l.Kind != OfHolder
 		allFailed = allFailed && (!uses || h.Failed && !a.taken[h.Node])
-		switch {
-		case !uses:
-		case len(names) < mostNamed:
+		if uses {
 			names = append(names, h.Node+" ("+h.Out+")")
-		default:
-			more++
 		}
 	}
-	text := l.String()
+	limit := l.String()
 	if len(names) > 0 {
-		text += ": " + strings.Join(names, ", ")
-	}
-	if more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
+		limit += ": " + text.Few(", ", names, mostNamed)
 	}
 	if allFailed && len(names) > 0 && (l.Kind == OfCluster || l.Kind == OfRole) {
-		text += "; they failed: " + waysOut
+		limit += "; they failed: " + waysOut
 	}
-	return text
+	return limit
 }
 
 // waysOut is what an operator can do about failed hosts that use the budget up.

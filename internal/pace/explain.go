@@ -244,17 +244,10 @@ func (v *Survey) outNames(out []Member) string {
 		}
 		all = append(all, said)
 	}
-	if more := len(out) - len(all); more > 0 {
-		all = append(all, fmt.Sprintf("%d more", more))
-	}
-	return strings.Join(all, ", ")
+	return text.FewOf(", ", all, len(out))
 }
 
 // Listed names members for people.
 func Listed(all []Member) string {
-	said := strings.Join(names(all), ", ")
-	if len(all) > MostNames {
-		said += fmt.Sprintf(" and %d more", len(all)-MostNames)
-	}
-	return said
+	return text.FewOf(", ", names(all), len(all))
 }

@@ -112,7 +112,7 @@ func (d Document) Size() Size { return Size{Bytes: len(d.encode()), Limit: MaxSi
 // Percent returns the share of the limit, rounded up.
 func (s Size) Percent() int { return (100*s.Bytes + s.Limit - 1) / s.Limit }
 
-// Warning returns what users are told about a document that comes near the limit; "": it does not.
+// Warning returns a note for users about a document that comes near the limit; "": it does not.
 func (s Size) Warning() string {
 	if s.Percent() < 80 {
 		return ""

@@ -410,11 +410,7 @@ func namesOf(names []string) string {
 	for i := range shown {
 		shown[i] = strconv.Quote(shorten(names[i]))
 	}
-	list := strings.Join(shown, ", ")
-	if more := len(names) - len(shown); more > 0 {
-		list += fmt.Sprintf(" and %d more", more)
-	}
-	return list
+	return text.FewOf(", ", shown, len(names))
 }
 
 // Revert returns d with what the change with that number changed as it was before, checked

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/jorc/jorc/internal/text"
 )
 
 const (
@@ -77,10 +79,7 @@ func (e SchemaErrors) String() string {
 	for _, one := range e[:min(len(e), mostRefusals)] {
 		parts = append(parts, one.refusal())
 	}
-	if more := len(e) - mostRefusals; more > 0 {
-		parts = append(parts, fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(parts, "; ")
+	return text.FewOf("; ", parts, len(e))
 }
 
 // Unwrap makes errors.Is find ErrSchema.

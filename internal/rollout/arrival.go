@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/pace"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // ErrAside: the members that are missing are held or drained, or an operator gave up
@@ -191,8 +191,5 @@ func missingText(all []Missing) string {
 	for _, m := range all[:min(len(all), pace.MostNames)] {
 		parts = append(parts, m.Node+": "+m.Reason)
 	}
-	if more := len(all) - len(parts); more > 0 {
-		parts = append(parts, fmt.Sprintf("%d more", more))
-	}
-	return strings.Join(parts, "; ")
+	return text.FewOf("; ", parts, len(all))
 }

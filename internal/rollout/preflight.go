@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // Kinds of obstacles to a rollout.
@@ -37,11 +37,7 @@ func (o Obstacle) String() string {
 	if o.Count == 0 {
 		return o.Text
 	}
-	names := strings.Join(o.Names, ", ")
-	if o.Count > len(o.Names) {
-		names += fmt.Sprintf(" and %d more", o.Count-len(o.Names))
-	}
-	return names + ": " + o.Text
+	return text.FewOf(", ", o.Names, o.Count) + ": " + o.Text
 }
 
 // obstacles returns what stands in the way of a rollout that is about to begin, beside

@@ -233,11 +233,7 @@ func outOfService(d Document, s State, now time.Time) []Out {
 func outList(all []Out) string {
 	var parts []string
 	for _, o := range all {
-		text := strings.Join(o.Nodes, ", ")
-		if o.Count > len(o.Nodes) {
-			text += fmt.Sprintf(" and %d more", o.Count-len(o.Nodes))
-		}
-		parts = append(parts, text+": "+o.Reason)
+		parts = append(parts, text.FewOf(", ", o.Nodes, o.Count)+": "+o.Reason)
 	}
 	return "out of service: " + strings.Join(parts, "; ")
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/pace"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // begin decides the members of a run, once; members join a rule later, too.
@@ -394,12 +395,7 @@ func (p *planner) before(a *Active) []*Active {
 }
 
 // several names the first five.
-func several(names []string) string {
-	if more := len(names) - 5; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:5], ", "), more)
-	}
-	return strings.Join(names, ", ")
-}
+func several(names []string) string { return text.Few(", ", names, 5) }
 
 // onManager keeps a run with one node: a manager whose agent is up, else the
 // orchestrator's own. When that is lost the next node continues at the first task

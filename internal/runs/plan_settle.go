@@ -3,7 +3,6 @@ package runs
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jorc/jorc/internal/pace"
@@ -216,11 +215,7 @@ func (p *planner) waiting(a *Active) string {
 	if why := p.waits[a.Run.ID][p.manager(a.Run.Request.Workflow)]; a.Run.Request.OnManager && len(parts) == 0 {
 		return why
 	}
-	const most = 3
-	if more := len(parts) - most; more > 0 {
-		parts = append(parts[:most], fmt.Sprintf("%d more reasons", more))
-	}
-	return text.Tail(strings.Join(parts, "; "), maxWhy)
+	return text.Tail(text.Few("; ", parts, 3), maxWhy)
 }
 
 // count counts members by state. A member whose turn in a rule may never come

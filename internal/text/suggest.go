@@ -23,11 +23,7 @@ func Unknown(name, what string, known []string) string {
 	if len(known) == 0 {
 		return text + "; there are no " + what
 	}
-	text += fmt.Sprintf("; %s: %s", what, strings.Join(known[:min(len(known), listed)], ", "))
-	if more := len(known) - listed; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
+	return fmt.Sprintf("%s; %s: %s", text, what, Few(", ", known, listed))
 }
 
 // Closest returns the known name with the fewest edits from name, regardless of

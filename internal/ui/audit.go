@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jorc/jorc/internal/consul"
@@ -70,11 +68,7 @@ func auditRow(e orchestrator.Event) AuditRow {
 	if c == nil {
 		return AuditRow{Time: e.Time, By: "unknown", What: e.Text, Seq: e.Seq}
 	}
-	row := AuditRow{Time: c.Time, By: cmp.Or(c.By, "unknown"), Command: c.Command, Reason: c.Reason, What: strings.Join(c.Keys, ", "), Seq: e.Seq}
-	if c.More > 0 {
-		row.What += fmt.Sprintf(" and %d more", c.More)
-	}
-	return row
+	return AuditRow{Time: c.Time, By: cmp.Or(c.By, "unknown"), Command: c.Command, Reason: c.Reason, What: c.KeysText(), Seq: e.Seq}
 }
 
 // readAudit returns the audit; it is read again only after its keys changed.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // A snapshot is read with the rights of the server, and shown to viewers with rights of
@@ -179,11 +180,7 @@ func rightsText(rights []consul.Right) string {
 	for _, r := range rights[:min(len(rights), mostNames)] {
 		texts = append(texts, cluster.RightText(r))
 	}
-	text := strings.Join(texts, ", ")
-	if more := len(rights) - len(texts); more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
+	return text.FewOf(", ", texts, len(rights))
 }
 
 // refusal returns consul.ErrDenied with the right that is missing to see a host, a service, a

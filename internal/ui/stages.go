@@ -198,7 +198,7 @@ func (a *attention) stages() {
 			}
 			a.add(Problem{
 				Kind: "stage_stopped", Severity: Critical, Title: fmt.Sprintf("stage %s is stopped: its change failed %s", name, stop.Place()), Since: stop.Since,
-				Cause: strings.TrimPrefix(text.Line(stop.Reason, maxStopReason)+" (changed: "+ChangedText(stop.Inputs)+")", " "), Command: a.s.command("stage", "show", name),
+				Cause: strings.TrimPrefix(text.Line(stop.Reason, maxStopReason)+" (changed: "+stop.Inputs.Text()+")", " "), Command: a.s.command("stage", "show", name),
 			}, nodes...)
 		}
 	}
@@ -206,12 +206,3 @@ func (a *attention) stages() {
 
 // maxStopReason bounds the reason of a stop in a problem, in bytes.
 const maxStopReason = 300
-
-// ChangedText names what changed.
-func ChangedText(inputs cluster.StageInputs) string {
-	names := inputs.Names()
-	if inputs.More > 0 {
-		names = append(names, fmt.Sprintf("%d more", inputs.More))
-	}
-	return strings.Join(names, ", ")
-}

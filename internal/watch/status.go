@@ -11,6 +11,7 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/durable"
 	"github.com/jorc/jorc/internal/replace"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // State is where a template stands.
@@ -215,10 +216,7 @@ func (e *Engine) stale(used dependencies, kept bool) []string {
 		}
 	}
 	slices.Sort(lines)
-	if more := len(lines) - 10; more > 0 {
-		lines = append(lines[:10], fmt.Sprintf("and %d more", more))
-	}
-	return lines
+	return text.Lines(lines, 10)
 }
 
 const doubted = "has lost something while Consul was reset or out of reach, which is believed at"

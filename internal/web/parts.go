@@ -192,10 +192,7 @@ func Summary(s Status) (summary string, ready bool) {
 	if len(counts) > 0 {
 		parts = append(parts, strings.Join(counts, ", "))
 	}
-	if more := len(troubles) - maxTroubles; more > 0 {
-		troubles = append(troubles[:maxTroubles], fmt.Sprintf("and %d more", more))
-	}
-	return text.Line(strings.Join(append(parts, troubles...), "; "), maxSummary), s.Ready
+	return text.Line(strings.Join(append(parts, text.Lines(troubles, maxTroubles)...), "; "), maxSummary), s.Ready
 }
 
 // maxSummary is how many bytes a summary has at most: a few lines of a terminal.

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/jorc/jorc/internal/text"
 )
 
 // Source provides the agent's status. Status is called for every request,
@@ -415,10 +417,7 @@ func notReady(s Status) []string {
 			reasons = append(reasons, because(fmt.Sprintf("the orchestrator of cluster %q: the last %d cycles failed", o.Cluster, o.Fails), o.Error))
 		}
 	}
-	if more := len(reasons) - maxReasons; more > 0 {
-		reasons = append(reasons[:maxReasons], fmt.Sprintf("and %d more", more))
-	}
-	return reasons
+	return text.Lines(reasons, maxReasons)
 }
 
 func because(what, why string) string {

@@ -9,8 +9,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/text"
-	"github.com/jorc/jorc/internal/ui"
 )
 
 // formats are the functions of templates.
@@ -20,7 +20,7 @@ var formats = map[string]any{
 		return []string{"failed", "working", "down", "given up", "held", "pending", "done", "apart"}
 	},
 	"list":   func(all ...string) []string { return all },
-	"plural": plural, "changed": ui.ChangedText,
+	"plural": plural, "changed": cluster.StageInputs.Text,
 }
 
 func orNone(s string) string {
