@@ -170,8 +170,12 @@ func common(a, b string) string {
 func (t *keyTree) changed(ctx context.Context) (changedKeys, error) {
 	below, index, err := t.keys(ctx, strings.TrimSuffix(t.prefix, "/")) // of keys with another end, too
 	switch {
-	case err != nil || index == t.index || len(below)+len(t.known) == 0: // the index of no key is that of the whole KV
+	case err != nil || len(below)+len(t.known) == 0: // the index of no key is that of the whole KV
 		return changedKeys{}, err
+	case len(below) == 0: // a shorter prefix may have been deleted, which the index does not show
+		return t.readAll(ctx, index)
+	case index == t.index:
+		return changedKeys{}, nil
 	case index < t.index:
 		return changedKeys{backwards: true}, nil
 	case t.dense || len(t.root.branches) == 0:

@@ -131,6 +131,10 @@ func TestWatcher(t *testing.T) {
 		}
 		same(fmt.Sprintf("change %d: %s", i, what))
 	}
+	put("runs/.active/r1", "1")
+	put("runs/.active/r2", "2")
+	drop("runs/.active/r2")
+	same("a mark, and one that was deleted")
 	drop("nodes/")
 	drop("runs/")
 	drop("stages/")
