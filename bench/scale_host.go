@@ -97,8 +97,7 @@ func (h *Host) Start(s HostStart, _ *None) error {
 	if s.Kinds {
 		h.traffic.kinds = &kinds{}
 	}
-	h.outages = &maintenances{api: newAPI("http://" + s.Consul)}
-	h.outages.take()
+	h.outages = newMaintenances(h.ctx, s.Consul)
 	h.agents, h.clients = make([]*agent.Simulated, s.Count), make([]*jorcconsul.Client, s.Count)
 	g, ctx := errgroup.WithContext(h.ctx)
 	g.SetLimit(s.AtOnce)
@@ -197,9 +196,9 @@ func (h *Host) Kinds(_ None, out *map[string]kindTally) error {
 }
 
 // Outages returns what maintenance mode was used for since it was last called.
-func (h *Host) Outages(_ None, out *Outages) error {
-	*out = h.outages.take()
-	return nil
+func (h *Host) Outages(_ None, out *Outages) (err error) {
+	*out, err = h.outages.take()
+	return err
 }
 
 // Memory returns the resident set of the process, in MB, without what the garbage
@@ -229,4 +228,7 @@ var errStopped = errors.New("the measurement has ended")
 func (h *Host) close() {
 	h.stop(errStopped)
 	h.running.Wait()
+	if h.outages != nil {
+		h.outages.writing.Wait()
+	}
 }

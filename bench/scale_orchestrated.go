@@ -19,6 +19,7 @@ type rolloutResult struct {
 	limit  int
 	served float64 // writes of the Consul agents of the nodes: maintenance mode
 	next   samples // ms, from a released slot to the next node
+	floor  samples // ms, the same without jorc
 	cycles samples // ms, of the cycles that changed something
 	rss    float64 // MB, peak of the orchestrator
 }

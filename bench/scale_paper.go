@@ -68,13 +68,17 @@ func (r *scaleReport) method() string {
   forwards to it. A datacenter has one on each host: these hold the connections and queries of up to a thousand hosts, and the memory and
   processor time of theirs is not what a host's Consul agent needs. The orchestrator, the dashboard and the commands use the server.
 - The nodes are in the catalog because they gossip: one socket answers for all of them. Their presence check and, during a rollout, their
-  maintenance mode are written to the catalog as their Consul agents would: two writes per node, in a line of their own.
+  maintenance mode are written to the catalog as their Consul agents would: two writes per node, in a line of their own. A Consul agent
+  answers when it has changed its own state, and writes that to the catalog afterwards; so does the measuring program.
 - Writes are entries of the Raft log beyond those of a second Consul without a fleet, and beyond the request itself (a version is triggered).
   Conflicts are compare-and-swap operations that another writer preceded; they pass through Raft, too, are counted on the wire, and are not
   among the successful ones.
 - Idle begins %s after the agents' start: until then blocking queries are repeated after shorter waits (docs/adr/0003-growing-waits.md).
-- A place is free when a node has converged, validated, reported and ended its maintenance; with a limit of n the node that begins as the (i+n)-th
-  takes the place of the i-th that ended.
+- A place is free when a node has converged and validated, and ends its maintenance: its report follows and is a part of the time. With a limit
+  of n the node that begins as the (i+n)-th takes the place of the i-th that ended.
+- The floor of that is measured before the agents start: as many clients in the same processes, behind the same Consul agents, wait for an
+  offer, accept it, begin maintenance mode, run the two programs, end maintenance mode and report; a program reads the reports of those that are
+  at work and offers. Its transactions have the conditions of jorc's and values of about their size. Nothing is decided, no check is watched and no file is written.
 - Staged content reaches an agent from the measuring program, as a template would bring it; the file is replaced, the turn taken and the
   checks read by the product's code. With min_healthy above zero each turn takes that much longer.
 - A tab is a stream of the dashboard's state. A change is a report of a host; the next one follows when all tabs have it.

@@ -132,6 +132,7 @@ func rolloutRows() []scaleRow {
 		{what: "processor time of the host's Consul agent", unit: "ms", limit: noTarget, of: func(f fleetResult) float64 { return millisPer(f.size, f.rollout.clients) }},
 		{what: "place free until the next node begins, p50", unit: "ms", limit: noTarget, sizes: maxNext, of: func(f fleetResult) float64 { return f.rollout.next.median() }},
 		{what: "place free until the next node begins, p95", unit: "ms", limit: noTarget, of: func(f fleetResult) float64 { return f.rollout.next.share(0.95) }},
+		{what: "— floor: the same reads and writes without jorc, p50", unit: "ms", limit: noTarget, of: func(f fleetResult) float64 { return f.rollout.floor.median() }},
 		{what: "orchestrator's cycle, p50", unit: "ms", limit: noTarget, of: func(f fleetResult) float64 { return f.rollout.cycles.median() }},
 		{what: "orchestrator's cycle, longest", unit: "ms", limit: noTarget, of: func(f fleetResult) float64 { return f.rollout.cycles.most() }},
 		{what: "orchestrator's RSS", unit: "MB", limit: noTarget, of: func(f fleetResult) float64 { return f.rollout.rss }},

@@ -99,6 +99,11 @@ func (b *bench) measureFleet(ctx context.Context, size int, r *scaleReport, last
 		return err
 	}
 	one := fleetResult{size: size}
+	if b.scale.look.has("rollout") {
+		if one.rollout.floor, err = b.measureFloor(ctx, f); err != nil {
+			return fmt.Errorf("%d hosts without jorc: %w", size, err)
+		}
+	}
 	if err := b.measureAgents(ctx, f, &one); err != nil {
 		return err
 	}
