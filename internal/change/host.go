@@ -124,7 +124,7 @@ func NewHost(o HostOptions) *Host {
 	if o.Log == nil {
 		o.Log = hclog.NewNullLogger()
 	}
-	return &Host{o: o, unread: true, watches: [2]error{errNotRead, errNotRead}, news: map[Part]concurrency.Signal{}}
+	return &Host{o: o, watches: [2]error{errNotRead, errNotRead}, news: map[Part]concurrency.Signal{}}
 }
 
 // Node is the name of the host.
