@@ -14,23 +14,13 @@ import (
 
 	"github.com/jorc/jorc/internal/budget"
 	"github.com/jorc/jorc/internal/lease"
-	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/stage"
 	"github.com/jorc/jorc/internal/terminal"
 	"github.com/jorc/jorc/internal/text"
+	"github.com/jorc/jorc/internal/ui"
 )
-
-// Kinds of changes.
-const (
-	changeVersion = "version" // a rollout
-	changeFiles   = "files"   // new content of a stage
-	changeRun     = "run"
-	changeLease   = "lease" // a host asks for itself
-)
-
-func changeKinds() []string { return []string{changeVersion, changeFiles, changeRun, changeLease} }
 
 // changeCommand sees and steers whatever reaches hosts one after the other. Each verb is another name for the
 // command of the change's kind.
@@ -57,7 +47,7 @@ func changeCommand(env *environment) *cli.Command {
 				Description: "ID is KIND.NAME: version.VERSION, files.STAGE, run.ID or lease.HOST. With --all also changes that have ended.",
 				Flags: []cli.Flag{
 					&cli.BoolFlag{Name: "all", Usage: "also changes that have ended", DisableDefaultText: true},
-					&cli.StringFlag{Name: "kind", Usage: "only changes of `KIND`: " + strings.Join(changeKinds(), ", "), DefaultText: "all"},
+					&cli.StringFlag{Name: "kind", Usage: "only changes of `KIND`: " + strings.Join(ui.ChangeKinds(), ", "), DefaultText: "all"},
 				},
 				Action: env.onCluster(env.listChanges),
 			},
@@ -115,31 +105,14 @@ func changeCommand(env *environment) *cli.Command {
 
 // shownChange is one change in the list of all.
 type shownChange struct {
-	ID      string    `json:"id"` // KIND.NAME
-	Kind    string    `json:"kind"`
-	Name    string    `json:"name"` // a version, a stage, the id of a run
-	What    string    `json:"what"`
-	State   string    `json:"state"`
-	By      string    `json:"by"`
-	Since   time.Time `json:"since,omitzero"`
-	Hosts   int       `json:"hosts"`
-	Done    int       `json:"done"`
-	Working int       `json:"working"`
-	Failed  int       `json:"failed"`
-	Waits   string    `json:"waits"` // what it waits for
-	Ended   bool      `json:"ended"`
-
+	ui.ChangeRow
 	past bool // a rollout of the history
-}
-
-func newChange(kind, name string) shownChange {
-	return shownChange{ID: kind + "." + name, Kind: kind, Name: name}
 }
 
 // changes reads all changes of a kind, or of all; ended: also the ones that have ended, which come last.
 func (e *environment) changes(c *cli.Context, cl *target, kind string, ended bool) ([]shownChange, error) {
 	all := []shownChange{}
-	for _, of := range changeKinds() {
+	for _, of := range ui.ChangeKinds() {
 		if kind != "" && kind != of {
 			continue
 		}
@@ -152,20 +125,18 @@ func (e *environment) changes(c *cli.Context, cl *target, kind string, ended boo
 	if !ended {
 		all = slices.DeleteFunc(all, func(x shownChange) bool { return x.Ended })
 	}
-	slices.SortFunc(all, func(a, b shownChange) int {
-		return cmp.Or(pace.CompareBool(a.Ended, b.Ended), b.Since.Compare(a.Since), cmp.Compare(a.ID, b.ID))
-	})
+	slices.SortFunc(all, func(a, b shownChange) int { return ui.CompareChanges(a.ChangeRow, b.ChangeRow) })
 	return all, nil
 }
 
 // changesOf reads those of one kind; without ended it may leave out what has ended.
 func (e *environment) changesOf(c *cli.Context, cl *target, kind string, ended bool) ([]shownChange, error) {
 	switch kind {
-	case changeVersion:
+	case ui.KindVersion:
 		return e.versionChanges(c, cl, ended)
-	case changeFiles:
+	case ui.KindFiles:
 		return e.filesChanges(c, cl)
-	case changeLease:
+	case ui.KindLease:
 		return e.leaseChanges(c, cl)
 	}
 	return e.runChanges(c, cl)
@@ -179,10 +150,7 @@ func (e *environment) versionChanges(c *cli.Context, cl *target, ended bool) (al
 	case err != nil:
 		return nil, err
 	default:
-		x := newChange(changeVersion, s.Version)
-		x.What, x.State, x.By, x.Since, x.Ended = "version "+s.Version, s.StateText(), s.By, s.Started, s.Over()
-		x.Hosts, x.Done, x.Working, x.Failed, x.Waits = s.Now.Members, s.Now.Done, s.Now.Working, s.Now.Failed, strings.Join(s.Waits, "; ")
-		all = append(all, x)
+		all = append(all, shownChange{ChangeRow: ui.VersionRow(s)})
 	}
 	if !ended {
 		return all, nil
@@ -196,10 +164,7 @@ func (e *environment) versionChanges(c *cli.Context, cl *target, ended bool) (al
 		if f.Version == s.Version && f.Started.Equal(s.Started) {
 			continue // it is the present one
 		}
-		x := newChange(changeVersion, f.ID)
-		x.What, x.State, x.By, x.Since, x.Ended = "version "+f.Version, f.Outcome, f.By, f.Started, true
-		x.Hosts, x.Done, x.Failed, x.Waits, x.past = f.Counts.Members, f.Counts.Done, f.Counts.Failed, f.Why, true
-		all = append(all, x)
+		all = append(all, shownChange{ui.FinishedRow(f), true})
 	}
 	return all, nil
 }
@@ -211,15 +176,7 @@ func (e *environment) filesChanges(c *cli.Context, cl *target) (all []shownChang
 		return nil, err
 	}
 	for _, s := range stages {
-		x := newChange(changeFiles, s.Stage)
-		x.What, x.State, x.Since, x.Ended = "files of stage "+s.Stage, s.State, s.Since, s.State == stage.StateDone
-		n := s.Counts
-		x.Hosts, x.Working, x.Failed = n.Hosts, n.AtWork, n.Failed
-		x.Done = doneOf(n)
-		if !x.Ended {
-			x.Waits = s.Waits()
-		}
-		all = append(all, x)
+		all = append(all, shownChange{ChangeRow: ui.FilesRow(s)})
 	}
 	return all, nil
 }
@@ -231,14 +188,7 @@ func (e *environment) runChanges(c *cli.Context, cl *target) (all []shownChange,
 		return nil, err
 	}
 	for _, r := range list {
-		x := newChange(changeRun, r.ID)
-		x.What, x.State, x.By, x.Since, x.Ended = "workflow "+r.Request.Workflow+" on "+r.Audience(), string(r.State), r.By, r.Created, r.State.Ended()
-		n := r.Counts
-		x.Hosts, x.Done, x.Working, x.Failed = n.Members, n.Done, n.Running, n.Failed+n.Lost
-		if x.Waits = cmp.Or(r.Why, withoutMembers(r)); x.Ended {
-			x.Waits = r.Why
-		}
-		all = append(all, x)
+		all = append(all, shownChange{ChangeRow: ui.RunRowOf(r)})
 	}
 	return all, nil
 }
@@ -252,8 +202,8 @@ func changeListing(all []shownChange, state, waits string) listing {
 
 func (e *environment) listChanges(c *cli.Context, cl *target) error {
 	kind := c.String("kind")
-	if c.IsSet("kind") && !slices.Contains(changeKinds(), kind) {
-		return usagef(c, "--kind %q: must be one of %s", kind, strings.Join(changeKinds(), ", "))
+	if c.IsSet("kind") && !slices.Contains(ui.ChangeKinds(), kind) {
+		return usagef(c, "--kind %q: must be one of %s", kind, strings.Join(ui.ChangeKinds(), ", "))
 	}
 	all, err := e.changes(c, cl, kind, c.Bool("all"))
 	if err != nil {
@@ -264,7 +214,7 @@ func (e *environment) listChanges(c *cli.Context, cl *target) error {
 
 // changeNamed returns the change that id names, which may be cut; empty: the only one in progress.
 func (e *environment) changeNamed(c *cli.Context, cl *target, id string) (shownChange, error) {
-	if kind, _, ok := strings.Cut(id, "."); ok && slices.Contains(changeKinds(), kind) { // the other kinds need not be read
+	if kind, _, ok := strings.Cut(id, "."); ok && slices.Contains(ui.ChangeKinds(), kind) { // the other kinds need not be read
 		all, err := e.changes(c, cl, kind, true)
 		if err != nil {
 			return shownChange{}, err
@@ -341,15 +291,15 @@ func over(c *cli.Context, of shownChange) error {
 func (e *environment) showChange(c *cli.Context, cl *target, of shownChange) error {
 	watch := c.Bool("watch")
 	switch {
-	case of.Kind == changeLease && watch:
+	case of.Kind == ui.KindLease && watch:
 		return cannot(c, of, "--watch is for versions and runs", "'jorc change wait "+of.ID+"' waits until it is over")
-	case of.Kind == changeLease:
+	case of.Kind == ui.KindLease:
 		return e.showLease(c, cl, of.Name)
-	case of.Kind == changeFiles && watch:
+	case of.Kind == ui.KindFiles && watch:
 		return cannot(c, of, "--watch is for versions and runs", "'jorc change show "+of.ID+"' shows how far it is")
-	case of.Kind == changeFiles:
+	case of.Kind == ui.KindFiles:
 		return e.showStage(c, cl, of.Name)
-	case of.Kind == changeRun:
+	case of.Kind == ui.KindRun:
 		if watch && !of.Ended {
 			if _, err := e.await(c, cl, runs.Goal{Run: of.Name}, nil); err != nil && !errors.Is(err, errNo) {
 				return err
@@ -377,7 +327,7 @@ func (e *environment) whyChanges(c *cli.Context, cl *target) error {
 	all := []waitingChange{}
 	if why.Pending && why.Desired != "" {
 		for _, r := range why.Reasons {
-			all = append(all, waitingChange{changeVersion + "." + why.Desired, r.Reason, r.Detail})
+			all = append(all, waitingChange{ui.KindVersion + "." + why.Desired, r.Reason, r.Detail})
 		}
 	}
 	stages, err := stage.Show(c.Context, cl.Cluster, "", budget.OfState(cl.rollouts(), readLife), time.Now())
@@ -387,16 +337,16 @@ func (e *environment) whyChanges(c *cli.Context, cl *target) error {
 	for _, s := range stages {
 		for _, h := range s.Hosts {
 			if h.Node == host && h.Waits != "" {
-				all = append(all, waitingChange{changeFiles + "." + s.Stage, cmp.Or(h.State, "waiting"), h.Waits})
+				all = append(all, waitingChange{ui.KindFiles + "." + s.Stage, cmp.Or(h.State, "waiting"), h.Waits})
 			}
 		}
 	}
 	if l, asks, err := lease.ShowOne(c.Context, cl.Cluster, host); err != nil {
 		return err
 	} else if asks && l.Waits != "" {
-		all = append(all, waitingChange{changeLease + "." + host, cmp.Or(string(l.Code), l.State), l.Waits})
+		all = append(all, waitingChange{ui.KindLease + "." + host, cmp.Or(string(l.Code), l.State), l.Waits})
 	}
-	active, err := e.changes(c, cl, changeRun, false)
+	active, err := e.changes(c, cl, ui.KindRun, false)
 	if err != nil {
 		return err
 	}
@@ -425,11 +375,11 @@ func (e *environment) waitForChange(c *cli.Context, cl *target, of shownChange) 
 		return err
 	}
 	switch of.Kind {
-	case changeFiles:
+	case ui.KindFiles:
 		return e.waitForFiles(c, cl, of.Name)
-	case changeRun:
+	case ui.KindRun:
 		return e.awaitGoal(c, cl, runs.Goal{Run: of.Name}, nil)
-	case changeLease:
+	case ui.KindLease:
 		return e.waitLease(c, cl, of.Name)
 	}
 	if of.past {
@@ -472,20 +422,17 @@ func stageProgress(s stage.Status) terminal.Progress {
 	n := s.Counts
 	return terminal.Progress{
 		Title: "files of stage " + s.Stage + ": " + s.State + nonzero(count{n.AtWork, "working"}, count{n.Failed, "failed"}, count{n.Waiting, "waiting"}, count{n.Silent, "silent"}),
-		Since: s.Since, Done: doneOf(n), Total: n.Hosts, Waits: s.Waits(),
+		Since: s.Since, Done: n.Done(), Total: n.Hosts, Waits: s.Waits(),
 	}
 }
 
-// doneOf is how many hosts of a stage have what they want.
-func doneOf(n stage.Counts) int { return n.Hosts - n.Waiting - n.AtWork - n.Failed - n.Silent }
-
 func (e *environment) pauseChange(c *cli.Context, cl *target, of shownChange) error {
 	switch {
-	case of.Kind == changeLease:
+	case of.Kind == ui.KindLease:
 		return cannot(c, of, "a lease cannot be paused", "'jorc cluster pause' keeps hosts that wait from getting theirs")
-	case of.Kind == changeFiles:
+	case of.Kind == ui.KindFiles:
 		return cannot(c, of, "a stage cannot be paused", "'jorc cluster hold --role ROLE' keeps its hosts as they are")
-	case of.Kind == changeRun:
+	case of.Kind == ui.KindRun:
 		return cannot(c, of, "a run cannot be paused", "'jorc cluster pause' pauses the cluster, 'jorc change cancel "+of.ID+"' ends the run")
 	case of.Ended:
 		return over(c, of)
@@ -498,13 +445,13 @@ func (e *environment) resumeChange(c *cli.Context, cl *target, of shownChange) e
 	switch {
 	case err != nil:
 		return err
-	case of.Kind == changeLease:
+	case of.Kind == ui.KindLease:
 		return cannot(c, of, "a lease is not paused", "'jorc change why "+of.Name+"' says what it waits for")
-	case of.Kind == changeFiles:
+	case of.Kind == ui.KindFiles:
 		return e.resumeStage(c, cl, of.Name, "")
 	case exceptions.OverBudget != "" || exceptions.DuringFreeze != "":
 		return cannot(c, of, "--over-budget and --during-freeze of a resume are for files", "'jorc update trigger' and 'jorc cluster run' take them")
-	case of.Kind == changeRun:
+	case of.Kind == ui.KindRun:
 		return cannot(c, of, "a run is not paused by itself", "'jorc change retry "+of.ID+"' runs it again where it failed")
 	case of.Ended:
 		return over(c, of)
@@ -514,11 +461,11 @@ func (e *environment) resumeChange(c *cli.Context, cl *target, of shownChange) e
 
 func (e *environment) approveChange(c *cli.Context, cl *target, of shownChange) error {
 	switch {
-	case of.Kind == changeLease:
+	case of.Kind == ui.KindLease:
 		return cannot(c, of, "a lease needs no approval", "'jorc change why "+of.Name+"' says what it waits for")
-	case of.Kind == changeFiles:
+	case of.Kind == ui.KindFiles:
 		return e.approveStage(c, cl, of.Name)
-	case of.Kind == changeRun:
+	case of.Kind == ui.KindRun:
 		return e.approveRun(c, cl, of.Name)
 	case of.Ended:
 		return over(c, of)
@@ -528,13 +475,13 @@ func (e *environment) approveChange(c *cli.Context, cl *target, of shownChange) 
 
 func (e *environment) cancelChange(c *cli.Context, cl *target, of shownChange) error {
 	switch {
-	case of.Kind != changeRun && c.Bool("kill"):
+	case of.Kind != ui.KindRun && c.Bool("kill"):
 		return cannot(c, of, "--kill is for runs", "hosts that are at work end their task")
-	case of.Kind == changeLease:
+	case of.Kind == ui.KindLease:
 		return cannot(c, of, "only its host ends a lease", "'jorc maintenance end' on "+of.Name+", or 'jorc change give-up "+of.Name+"', and its place goes to the next")
-	case of.Kind == changeFiles:
+	case of.Kind == ui.KindFiles:
 		return cannot(c, of, "a change of files ends when its data is as before", "write the value from before: hosts that wait then have nothing to take")
-	case of.Kind == changeRun:
+	case of.Kind == ui.KindRun:
 		return e.cancelRun(c, cl, of.Name)
 	case of.past:
 		return over(c, of)
@@ -554,13 +501,13 @@ func (e *environment) retryChange(c *cli.Context, cl *target) error {
 		return err
 	}
 	switch {
-	case of.Kind == changeLease:
+	case of.Kind == ui.KindLease:
 		return cannot(c, of, "a lease does nothing that could be tried again", "'jorc maintenance begin' on "+of.Name+" asks again")
-	case of.Kind == changeFiles && c.Bool("from-start"):
+	case of.Kind == ui.KindFiles && c.Bool("from-start"):
 		return cannot(c, of, "--from-start is for versions and runs", "leave it out")
-	case of.Kind == changeFiles:
+	case of.Kind == ui.KindFiles:
 		return e.resumeStage(c, cl, of.Name, host)
-	case of.Kind == changeRun:
+	case of.Kind == ui.KindRun:
 		return e.retryRun(c, cl, of.Name, host)
 	case host == "":
 		return cannot(c, of, "which host is to try again is missing", "'jorc change retry "+of.ID+" HOST'")
@@ -594,11 +541,11 @@ func (e *environment) changeHistory(c *cli.Context, cl *target) error {
 		switch {
 		case err != nil:
 			return err
-		case of.Kind == changeRun:
+		case of.Kind == ui.KindRun:
 			return e.showRun(c, cl, of.Name)
-		case of.Kind == changeLease:
+		case of.Kind == ui.KindLease:
 			return cannot(c, of, "it is in progress", "'jorc change show "+of.ID+"' shows it")
-		case of.Kind == changeFiles:
+		case of.Kind == ui.KindFiles:
 			return cannot(c, of, "no history is kept of files", "'jorc cluster events' has what happened")
 		case of.Ended:
 			return e.showHistory(c, cl, of.Name)
@@ -609,12 +556,12 @@ func (e *environment) changeHistory(c *cli.Context, cl *target) error {
 	if err != nil {
 		return err
 	}
-	all = slices.DeleteFunc(all, func(x shownChange) bool { return !x.Ended || x.Kind == changeFiles })
+	all = slices.DeleteFunc(all, func(x shownChange) bool { return !x.Ended || x.Kind == ui.KindFiles })
 	return e.print(c, changeListing(all, "outcome", "why"), all)
 }
 
 func (e *environment) changeLogs(c *cli.Context, cl *target, of shownChange) error {
-	if of.Kind != changeRun {
+	if of.Kind != ui.KindRun {
 		return cannot(c, of, "only runs send the output of their tasks", "'jorc workflow logs' on the host prints those of its workflows")
 	}
 	return e.runLogs(c, cl, of.Name, argument(c, 1))

@@ -7,27 +7,17 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/lease"
+	"github.com/jorc/jorc/internal/ui"
 )
 
 // leaseChanges are the leases of hosts: none of them is over.
 func (e *environment) leaseChanges(c *cli.Context, cl *target) (all []shownChange, err error) {
-	leases, err := lease.Show(c.Context, cl.Cluster)
+	leases, err := lease.ShowAll(c.Context, cl.Cluster)
 	if err != nil {
 		return nil, err
 	}
 	for _, l := range leases {
-		x := newChange(changeLease, l.Node)
-		x.What, x.State, x.By, x.Since, x.Hosts, x.Waits = "lease of "+l.Node, l.State, l.Node, l.Since, 1, l.Waits
-		if l.Reason != "" {
-			x.What += ": " + l.Reason
-		}
-		if l.State == lease.ShownGranted {
-			x.Working = 1
-		}
-		if l.Trouble {
-			x.Working, x.Failed = 0, 1
-		}
-		all = append(all, x)
+		all = append(all, shownChange{ChangeRow: ui.LeaseRow(l)})
 	}
 	return all, nil
 }
@@ -72,5 +62,5 @@ func (e *environment) giveUpLease(c *cli.Context, cl *target, host string) (ok b
 		return false, err
 	}
 	note(c, "the next host may begin; %s stays in maintenance until its lease ends", printable(host))
-	return true, e.print(c, rowsOf("host,lease", []string{host, changeLease + "." + host}), map[string]string{"host": host, "lease": changeLease + "." + host})
+	return true, e.print(c, rowsOf("host,lease", []string{host, ui.KindLease + "." + host}), map[string]string{"host": host, "lease": ui.KindLease + "." + host})
 }

@@ -330,7 +330,7 @@ func (e *environment) showRun(c *cli.Context, cl *target, id string) error {
 		return err
 	}
 	if len(d.Members) == 0 {
-		note(c, "run %s: %s%s", d.ID, d.State, after(": ", withoutMembers(d.Run)))
+		note(c, "run %s: %s%s", d.ID, d.State, after(": ", d.Waits()))
 	}
 	if e.format(c) == formatTable {
 		r := d.Run
@@ -362,19 +362,6 @@ func (e *environment) showRun(c *cli.Context, cl *target, id string) error {
 		}
 		return []string{m.Node, string(m.State), since, m.Task, m.Exit(), m.Why, m.LogURL}
 	}), d)
-}
-
-// withoutMembers is the reason why a run has no members yet.
-func withoutMembers(r runs.Run) string {
-	switch {
-	case r.Why != "":
-		return r.Why
-	case r.State == runs.NeedsApproval:
-		return fmt.Sprintf("'jorc cluster approve %s' lets it begin", r.ID)
-	case r.State == runs.Pending:
-		return "its members are chosen when it begins"
-	}
-	return ""
 }
 
 func runLogsCommand(env *environment) *cli.Command {
@@ -619,7 +606,7 @@ func runProgress(d runs.Detail) terminal.Progress {
 	n := d.Counts
 	p := terminal.Progress{
 		Title: fmt.Sprintf("run %s of %s: %s", d.ID, d.Request.Workflow, d.State), Since: d.Created, Until: d.Ended,
-		Done: n.Done, Total: n.Members, Waits: cmp.Or(d.Why, withoutMembers(d.Run)),
+		Done: n.Done, Total: n.Members, Waits: d.Waits(),
 	}
 	p.Title += nonzero(count{n.Running, "running"}, count{n.Failed, "failed"}, count{n.Pending, "pending"}, count{n.Lost, "lost"}, count{n.Cancelled, "cancelled"})
 	for _, m := range d.Members {

@@ -34,9 +34,9 @@ const (
 	ShownGivenUp = "given up"
 )
 
-// Show reads the leases of all hosts, in order of their names, with one request and one for each of
+// ShowAll reads the leases of all hosts, in order of their names, with one request and one for each of
 // them. It returns consul.ErrDenied or consul.ErrUnreachable.
-func Show(ctx context.Context, c *cluster.Cluster) ([]Shown, error) {
+func ShowAll(ctx context.Context, c *cluster.Cluster) ([]Shown, error) {
 	reports, err := c.Reports().List(ctx)
 	if err != nil {
 		return nil, err
@@ -72,8 +72,13 @@ func shown(ctx context.Context, c *cluster.Cluster, node string, r cluster.Repor
 		return s, false, err
 	}
 	l, _ := change.LeaseOf(node, r, e.Value)
+	return Show(l), true, nil
+}
+
+// Show returns a lease as other hosts see it.
+func Show(l change.Lease) Shown {
 	wish, part := l.Wish, l.Part("")
-	s = Shown{Node: node, State: ShownWaiting, Reason: wish.Reason, Since: wish.Since, Until: wish.Until, Waits: wish.Trouble, Ordered: wish.Order != "", Trouble: wish.Trouble != ""}
+	s := Shown{Node: l.Node, State: ShownWaiting, Reason: wish.Reason, Since: wish.Since, Until: wish.Until, Waits: wish.Trouble, Ordered: wish.Order != "", Trouble: wish.Trouble != ""}
 	switch {
 	case part.GivenUp():
 		s.State = ShownGivenUp
@@ -82,7 +87,7 @@ func shown(ctx context.Context, c *cluster.Cluster, node string, r cluster.Repor
 	case l.Grant.Waits != nil:
 		s.Waits, s.Code = l.Grant.Waits.Reason, l.Grant.Waits.Code
 	}
-	return s, true, nil
+	return s
 }
 
 // ErrNone: the host has no lease.

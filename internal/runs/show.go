@@ -351,6 +351,19 @@ func (r *Runs) Tails(ctx context.Context, id string) (map[string]string, error) 
 	return all, nil
 }
 
+// Waits is why a run that has not ended is not further; empty: it is at work.
+func (r Run) Waits() string {
+	switch {
+	case r.Why != "":
+		return r.Why
+	case r.State == NeedsApproval:
+		return fmt.Sprintf("'jorc cluster approve %s' lets it begin", r.ID)
+	case r.State == Pending:
+		return "its members are chosen when it begins"
+	}
+	return ""
+}
+
 // Explain adds why a run does not continue to one of which the orchestrator cannot
 // write it: in observe-only mode it writes nothing.
 func (r *Run) Explain(c cluster.Control) {

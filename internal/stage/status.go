@@ -65,6 +65,9 @@ type Counts struct {
 	Silent  int `json:"silent"` // their first content is not rendered yet
 }
 
+// Done is how many hosts have what they want.
+func (n Counts) Done() int { return n.Hosts - n.Waiting - n.AtWork - n.Failed - n.Silent }
+
 // HostStatus is one host of a stage.
 type HostStatus struct {
 	Node    string    `json:"node"`

@@ -14,9 +14,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
-	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
-	"github.com/jorc/jorc/internal/stage"
 )
 
 // apiError is the answer to a request that failed.
@@ -36,7 +34,7 @@ func statusOf(err error) int {
 		return http.StatusBadRequest
 	case errors.Is(err, consul.ErrDenied):
 		return http.StatusForbidden
-	case errors.Is(err, cluster.ErrNoCluster), errors.Is(err, cluster.ErrNoHost), errors.Is(err, runs.ErrNoRun), errors.Is(err, rollout.ErrNoRollout), errors.Is(err, ErrNoService), errors.Is(err, stage.ErrNone):
+	case errors.Is(err, cluster.ErrNoCluster), errors.Is(err, cluster.ErrNoHost), errors.Is(err, ErrNoChange), errors.Is(err, ErrNoService):
 		return http.StatusNotFound
 	}
 	return http.StatusServiceUnavailable // Consul, or the server's own limits
@@ -95,15 +93,15 @@ func (s *Server) api(ctx context.Context) http.Handler {
 	const one = apiRoot + "/{cluster}"
 	view(one, func(s *Snapshot, _ query) (any, error) { return s.Overview(), nil })
 	view(one+"/attention", func(s *Snapshot, _ query) (any, error) { return s.Attention(), nil })
-	view(one+"/rollout", func(s *Snapshot, q query) (any, error) {
-		return s.Rollout(RolloutQuery{State: q.Get("state"), Page: q.page}), nil
+	view(one+"/changes", func(s *Snapshot, q query) (any, error) {
+		return s.Changes(ChangesQuery{Kind: q.Get("kind"), State: q.Get("state"), Page: q.page})
 	})
-	get(one+"/rollouts/{rollout}", func(r *http.Request, f *Fleet) (any, error) {
-		snapshot, err := f.Snapshot(r.Context())
+	get(one+"/changes/{change}", func(r *http.Request, f *Fleet) (any, error) {
+		q, err := parseQuery(r)
 		if err != nil {
 			return nil, err
 		}
-		return snapshot.RolloutRecord(r.PathValue("rollout"))
+		return f.Change(r.Context(), r.PathValue("change"), ChangeQuery{State: q.Get("state"), Page: q.page})
 	})
 	view(one+"/hosts", func(s *Snapshot, q query) (any, error) { return s.Hosts(q.hosts()) })
 	get(one+"/hosts/{host}", func(r *http.Request, f *Fleet) (any, error) { return f.Host(r.Context(), r.PathValue("host")) })
@@ -118,26 +116,6 @@ func (s *Server) api(ctx context.Context) http.Handler {
 		return snapshot.Service(r.PathValue("service"))
 	})
 	view(one+"/dependencies", func(s *Snapshot, _ query) (any, error) { return s.Dependencies(), nil })
-	view(one+"/runs", func(s *Snapshot, q query) (any, error) { return s.Runs(q.Get("state"), q.page), nil })
-	get(one+"/runs/{run}", func(r *http.Request, f *Fleet) (any, error) {
-		q, err := parseQuery(r)
-		if err != nil {
-			return nil, err
-		}
-		return f.Run(r.Context(), r.PathValue("run"), q.page)
-	})
-	view(one+"/stages", func(s *Snapshot, _ query) (any, error) { return s.Stages(), nil })
-	get(one+"/stages/{stage}", func(r *http.Request, f *Fleet) (any, error) {
-		q, err := parseQuery(r)
-		if err != nil {
-			return nil, err
-		}
-		snapshot, err := f.Snapshot(r.Context())
-		if err != nil {
-			return nil, err
-		}
-		return snapshot.Stage(r.PathValue("stage"), q.page)
-	})
 	view(one+"/slots", func(s *Snapshot, _ query) (any, error) { return s.Slots(), nil })
 	get(one+"/audit", func(r *http.Request, f *Fleet) (any, error) {
 		q, err := parseQuery(r)

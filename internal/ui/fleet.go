@@ -152,7 +152,7 @@ func (f *Fleet) Run(ctx context.Context, id string, page Page) (Run, error) {
 	if s.hidden != nil {
 		d.detail.Members = kept(d.detail.Members, s.hidden.names, nil)
 	}
-	v := Run{About: s.about("cluster", "runs", id), RunRow: s.runRow(d.detail.Run), Members: []RunMember{}}
+	v := Run{RunRow: s.runRow(d.detail.Run), Members: []RunMember{}}
 	members, paged := pageOf(d.detail.Members, page, len(d.detail.Members))
 	v.Paged = paged
 	for _, m := range members {

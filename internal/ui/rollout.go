@@ -18,7 +18,6 @@ type RolloutQuery struct {
 
 // Rollout is the rollout of the desired version.
 type Rollout struct {
-	About
 	// Exists is false when no version is desired, or its rollout cannot be read; Why
 	// says which.
 	Exists bool   `json:"exists"`
@@ -42,8 +41,6 @@ type Rollout struct {
 	Remedies []string `json:"remedies"`
 	// Steps are the steps to come if no host fails, as --dry-run prints them.
 	Steps []pace.Decision `json:"steps"`
-	// History are the rollouts that ended before, the newest first.
-	History []FinishedRollout `json:"history"`
 }
 
 // RolloutHost is one host of a rollout.
@@ -56,33 +53,11 @@ type RolloutHost struct {
 	LogURL string `json:"log_url"`
 }
 
-// FinishedRollout is a rollout that ended.
-type FinishedRollout struct {
-	ID       string      `json:"id"`
-	Version  string      `json:"version"`
-	Previous string      `json:"previous"`
-	State    string      `json:"state"` // done, aborted, superseded, rolled back
-	By       string      `json:"by"`
-	Reason   string      `json:"reason"` // of the trigger
-	Why      string      `json:"why"`    // it ended so
-	Started  time.Time   `json:"started,omitzero"`
-	Ended    time.Time   `json:"ended,omitzero"`
-	Counts   pace.Counts `json:"counts"`
-}
-
 // mostMissing bounds the missing members that a rollout lists.
 const mostMissing = 10
 
-func finishedRow(f rollout.Finished) FinishedRollout {
-	return FinishedRollout{
-		ID: f.ID, Version: f.Version, Previous: f.Previous, State: f.Outcome, By: f.By, Reason: f.Reason, Why: f.Why,
-		Started: f.Started, Ended: f.Finished, Counts: f.Counts,
-	}
-}
-
 // RolloutRecord is one rollout that ended, with its hosts.
 type RolloutRecord struct {
-	About
 	rollout.Finished
 	PolicyText string `json:"policy_text"`
 }
@@ -92,7 +67,7 @@ type RolloutRecord struct {
 func (s *Snapshot) RolloutRecord(name string) (RolloutRecord, error) {
 	for _, f := range s.Finished { // the newest first
 		if f.ID == name || f.Version == name {
-			return RolloutRecord{About: s.about("update", "history", f.ID), Finished: f, PolicyText: f.Policy.String()}, nil
+			return RolloutRecord{Finished: f, PolicyText: f.Policy.String()}, nil
 		}
 	}
 	return RolloutRecord{}, fmt.Errorf("%q: %w", name, rollout.ErrNoRollout)
@@ -109,11 +84,8 @@ func (s *Snapshot) status() (status rollout.Status, ok bool) {
 // Rollout returns the rollout with the hosts that q selects.
 func (s *Snapshot) Rollout(q RolloutQuery) Rollout {
 	r := Rollout{
-		About: s.about("update", "show"), Desired: s.State.Desired, Orchestrated: s.Orchestrated,
-		Missing: []rollout.Missing{}, Hosts: []RolloutHost{}, Remedies: []string{}, Steps: []pace.Decision{}, History: []FinishedRollout{},
-	}
-	for _, f := range s.Finished {
-		r.History = append(r.History, finishedRow(f))
+		Desired: s.State.Desired, Orchestrated: s.Orchestrated,
+		Missing: []rollout.Missing{}, Hosts: []RolloutHost{}, Remedies: []string{}, Steps: []pace.Decision{},
 	}
 	status, ok := s.status()
 	if !ok {

@@ -115,7 +115,7 @@ func (b *browser) do(method, path string, headers map[string]string, body string
 
 // views are paths of the API below a cluster.
 var views = []string{
-	"", "/attention", "/rollout", "/hosts", "/targets", "/events", "/services", "/dependencies", "/runs", "/slots", "/leaders", "/profile", "/stages", "/audit",
+	"", "/attention", "/changes", "/hosts", "/targets", "/events", "/services", "/dependencies", "/slots", "/leaders", "/profile", "/audit",
 	"/profile?values=true", "/hosts?columns=Params,Meta,Params.db_password",
 }
 
@@ -190,9 +190,14 @@ func TestRefusals(t *testing.T) {
 		"another write":                 {method: http.MethodDelete, path: f.one() + "/hosts/" + f.Node("a"), want: http.StatusMethodNotAllowed},
 		"a cluster that does not exist": {path: "/v1/fleet/clusters/nothing", want: http.StatusNotFound},
 		"a host that does not exist":    {path: f.one() + "/hosts/nothing", want: http.StatusNotFound},
-		"a run that does not exist":     {path: f.one() + "/runs/nothing", want: http.StatusNotFound},
+		"a run that does not exist":     {path: f.one() + "/changes/run.nothing", want: http.StatusNotFound},
 		"a service that does not exist": {path: f.one() + "/services/nothing", want: http.StatusNotFound},
-		"a stage that does not exist":   {path: f.one() + "/stages/nothing", want: http.StatusNotFound},
+		"a stage that does not exist":   {path: f.one() + "/changes/files.nothing", want: http.StatusNotFound},
+		"a version that was never":      {path: f.one() + "/changes/version.nothing", want: http.StatusNotFound},
+		"a lease that nobody has":       {path: f.one() + "/changes/lease.nothing", want: http.StatusNotFound},
+		"a change of no kind":           {path: f.one() + "/changes/nothing", want: http.StatusNotFound},
+		"changes of no kind":            {path: f.one() + "/changes?kind=nothing", want: http.StatusBadRequest},
+		"changes in no state":           {path: f.one() + "/changes?state=nothing", want: http.StatusBadRequest},
 		"a path that does not exist":    {path: "/v1/fleet/nothing", want: http.StatusNotFound},
 		"a wrong filter":                {path: f.one() + "/hosts?filter=" + url.QueryEscape("Zone ="), want: http.StatusBadRequest},
 		"a wrong page":                  {path: f.one() + "/hosts?limit=0x1", want: http.StatusBadRequest},
@@ -284,7 +289,7 @@ func TestStream(t *testing.T) {
 	if status != http.StatusOK {
 		t.Fatalf("status %d", status)
 	}
-	var first, next ui.Change
+	var first, next ui.Latest
 	f.Must(nil, json.Unmarshal([]byte(s.next(ui.MessageChange).data), &first))
 	f.Must(f.Pause(t.Context(), cluster.Hold{Reason: "</script>\n\nevent: end"}))
 	event := s.next(ui.MessageEvent)

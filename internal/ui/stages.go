@@ -55,13 +55,7 @@ func (p *parts) documents() map[string]stage.Documents {
 	return all
 }
 
-// Stages are the stages of a cluster.
-type Stages struct {
-	About
-	Stages []StageRow `json:"stages"` // in order of their names
-}
-
-// StageRow is one stage in a list.
+// StageRow is how far a stage is.
 type StageRow struct {
 	Stage string `json:"stage"`
 	// State is stopped, changing, waiting or done; empty: Why says why it is not known.
@@ -73,19 +67,8 @@ type StageRow struct {
 	Stopped int `json:"stopped"`
 }
 
-// Stages returns the stages that hosts report.
-func (s *Snapshot) Stages() Stages {
-	v := Stages{About: s.about("stage", "list"), Stages: []StageRow{}}
-	all := s.derived.stages()
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		v.Stages = append(v.Stages, all[name].row())
-	}
-	return v
-}
-
 // Stage is one stage with its hosts.
 type Stage struct {
-	About
 	StageRow
 	// Status is what 'jorc stage show' answers, without digests and with the hosts of one
 	// page; left out: Why says why it is not known.
@@ -109,7 +92,7 @@ func (s *Snapshot) Stage(name string, page Page) (Stage, error) {
 	if !ok {
 		return Stage{}, fmt.Errorf("stage %q: %w", name, stage.ErrNone)
 	}
-	v := Stage{About: s.about("stage", "show", name), StageRow: known.row(), Events: []orchestrator.Event{}}
+	v := Stage{StageRow: known.row(), Events: []orchestrator.Event{}}
 	if known.err == nil {
 		status := known.status
 		status.Hosts, v.Paged = pageOf(known.status.Hosts, page, len(known.status.Hosts))

@@ -25,13 +25,15 @@ func TestStages(t *testing.T) {
 	f.Stage("a", "pool", "param workers")
 	f.Stage("b", "pool", "param workers")
 	s := f.eventually("the stage is shown", fleet, func(s *ui.Snapshot) string {
-		if v := s.Stages(); len(v.Stages) != 1 || v.Stages[0].Counts.Waiting != 2 {
+		if v, err := s.Stage("pool", ui.Page{}); err != nil || v.Counts.Waiting != 2 {
 			return encoded(t, v)
 		}
 		return ""
 	})
-	if v := s.Stages(); v.Command != "jorc --cluster="+f.name+" stage list" || v.Stages[0].Stage != "pool" || v.Stages[0].State != "changing" {
-		t.Errorf("stages: %s", encoded(t, v))
+	list, err := s.Changes(ui.ChangesQuery{Kind: ui.KindFiles})
+	f.Must(nil, err)
+	if len(list.Changes) != 1 || list.Changes[0].ID != "files.pool" || list.Changes[0].State != "changing" || list.Changes[0].Hosts != 2 || list.Changes[0].Ended {
+		t.Errorf("stages: %s", encoded(t, list))
 	}
 	if _, err := s.Stage("nothing", ui.Page{}); err == nil {
 		t.Error("a stage that does not exist has an answer")
@@ -68,6 +70,12 @@ func TestStages(t *testing.T) {
 	}
 }
 
+// schedulesOf are the rules with a schedule, which any list of changes has.
+func schedulesOf(s *ui.Snapshot) []ui.ScheduleRow {
+	v, _ := s.Changes(ui.ChangesQuery{}) // an error is of the query
+	return v.Schedules
+}
+
 // TestSchedules: rules with a schedule are shown with their next and last run, and with what they
 // missed.
 func TestSchedules(t *testing.T) {
@@ -75,7 +83,7 @@ func TestSchedules(t *testing.T) {
 	f := newFixture(t)
 	f.Rules(`[{"name": "nightly", "workflow": "vacuum", "schedule": "0 3 * * *", "zone": "Europe/Berlin", "params": {"x": "` + uitest.Secret + `"}}, {"workflow": "other"}]`)
 	only := func(s *ui.Snapshot) ui.ScheduleRow {
-		if all := s.Runs("", ui.Page{}).Schedules; len(all) == 1 {
+		if all := schedulesOf(s); len(all) == 1 {
 			return all[0]
 		}
 		return ui.ScheduleRow{}

@@ -15,7 +15,7 @@ import (
 
 // Kinds of messages of a stream, as server-sent events name them.
 const (
-	// MessageChange: the snapshot changed; the data is a Change.
+	// MessageChange: the snapshot changed; the data is a Latest.
 	MessageChange = "change"
 	// MessageEvent: an event was journalled; the data is an orchestrator.Event.
 	MessageEvent = "journal"
@@ -26,8 +26,8 @@ const (
 	MessageEnd = "end"
 )
 
-// Change says which generation is current.
-type Change struct {
+// Latest says which generation is current.
+type Latest struct {
 	Generation uint64    `json:"generation"`
 	AsOf       time.Time `json:"as_of"`
 	Stale      string    `json:"stale"`
@@ -183,7 +183,7 @@ func (st *stream) snapshot(s *Snapshot) error {
 			}
 		}
 	}
-	return st.send(MessageChange, Change{Generation: s.Generation, AsOf: s.AsOf.UTC(), Stale: s.Stale, Problems: s.problems})
+	return st.send(MessageChange, Latest{Generation: s.Generation, AsOf: s.AsOf.UTC(), Stale: s.Stale, Problems: s.problems})
 }
 
 // newer are the events after number seq.

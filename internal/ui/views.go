@@ -242,39 +242,10 @@ func (s *Snapshot) DependenciesSVG(link func(kind, name string) string) (string,
 	return g.SVG(link), nil
 }
 
-// Runs are the runs of a cluster.
-type Runs struct {
-	About
-	Runs []RunRow `json:"runs"` // the newest first
-	Paged
-	// Schedules are the rules that start runs at set times.
-	Schedules []ScheduleRow `json:"schedules"`
-}
-
 // RunRow is one run. The values of its params are not shown.
 type RunRow struct {
 	runs.Run
 	Audience string `json:"audience"` // the members that it is for, in words
-}
-
-// Runs returns the runs; state selects those in one state, empty: all.
-func (s *Snapshot) Runs(state string, page Page) Runs {
-	v := Runs{About: s.about("cluster", "runs"), Runs: []RunRow{}, Schedules: s.schedules()}
-	all := s.runRows()
-	if state != "" {
-		all = slices.DeleteFunc(all, func(r RunRow) bool { return string(r.State) != state })
-	}
-	shown, paged := pageOf(all, page, len(s.AllRuns))
-	v.Runs, v.Paged = append(v.Runs, shown...), paged
-	return v
-}
-
-func (s *Snapshot) runRows() []RunRow {
-	all := make([]RunRow, 0, len(s.AllRuns))
-	for _, r := range s.AllRuns {
-		all = append(all, s.runRow(r))
-	}
-	return all
 }
 
 // runRow is a run without the values of its params.
@@ -292,7 +263,6 @@ func (s *Snapshot) runRow(r runs.Run) RunRow {
 
 // Run is one run with its members.
 type Run struct {
-	About
 	RunRow
 	Members []RunMember `json:"members"`
 	Paged

@@ -375,8 +375,9 @@ service_prefix "" { policy = "read" }
 	if err != nil || h.Matched != 3 || len(h.Partial) == 0 {
 		t.Errorf("hosts: %s, %v", encoded(t, h), err)
 	}
-	if v := now.Stages(); len(v.Stages) != 1 || v.Stages[0].State != "" || v.Stages[0].Why == "" || len(v.Partial) == 0 {
-		t.Errorf("stages: %s", encoded(t, v))
+	v, err := now.Changes(ui.ChangesQuery{Kind: ui.KindFiles})
+	if err != nil || len(v.Changes) != 1 || v.Changes[0].State != "" || v.Changes[0].Waits == "" || len(v.Partial) == 0 {
+		t.Errorf("stages: %s, %v", encoded(t, v), err)
 	}
 	if a, err := part.fleet(false).Audit(t.Context(), ui.Page{}); err != nil || len(a.Changes) > 0 || !strings.Contains(strings.Join(a.Partial, "\n"), "jorc/prod/audit") {
 		t.Errorf("audit: %s, %v", encoded(t, a), err)

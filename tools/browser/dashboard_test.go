@@ -34,10 +34,13 @@ func TestDashboard(t *testing.T) {
 	for _, h := range hosts {
 		h.create("wait")
 	}
-	w.open(base + "/rollout")
+	w.open(base + "/changes")
+	w.live()
+	db.jorc("update", "trigger", "v2", "--batches", "1,100%", "--max-parallel", "2", "--gate", "smoke", "--approve-each")
+	w.shows("version.v2", "version v2", "at work")
+	w.open(base + "/change?id=version.v2")
 	w.live()
 	eval[chromedp.Void](w, `window.loaded = "once"`)
-	db.jorc("update", "trigger", "v2", "--batches", "1,100%", "--max-parallel", "2", "--gate", "smoke", "--approve-each")
 	w.shows("v2", "working 1", "pending 2", "What comes next")
 	w.picture("rollout")
 	w.accessible("rollout")
@@ -58,12 +61,12 @@ func TestDashboard(t *testing.T) {
 	}
 
 	// A change of a stage fails on its first host; another value passes.
-	w.open(base + "/stages")
+	w.open(base + "/changes")
 	w.live()
-	w.shows("pool", "done")
-	w.accessible("stages")
+	w.shows("files.pool", "done")
+	w.accessible("changes")
 	w.copies()
-	w.open(base + "/stage?name=pool")
+	w.open(base + "/change?id=files.pool")
 	w.live()
 	db.jorc("cluster", "profile", "set", "workers", "0", "--reason", "the new scheduler needs none")
 	w.shows("stopped", "What stopped it", "workers", "jorc --cluster=prod stage resume pool", "stage_stopped", "restored")
@@ -75,7 +78,7 @@ func TestDashboard(t *testing.T) {
 	w.shows("stage pool is stopped", "jorc --cluster=prod stage show pool")
 	db.jorc("cluster", "profile", "set", "workers", "8")
 	w.shows("nothing")
-	w.open(base + "/stages")
+	w.open(base + "/change?id=files.pool")
 	w.shows("done")
 
 	// A host fails: the start page of another tab shows it, with what helps.
@@ -96,7 +99,7 @@ func TestDashboard(t *testing.T) {
 		t.Error("a small screen has to be scrolled sideways")
 	}
 	w.window(1280, 900)
-	w.open(base + "/rollout?state=failed")
+	w.open(base + "/change?id=version.v3&state=failed")
 	w.shows(other.server.Node, "no space left on device", "paused")
 	w.picture("rollout-paused")
 
@@ -116,12 +119,11 @@ func TestDashboard(t *testing.T) {
 		{"services", "/services", []string{"web", "1 passing", "1 critical", other.server.Node}},
 		{"service", "/service?name=db", []string{"1 passing", db.server.Node, web.server.Node}},
 		{"dependencies", "/dependencies", []string{"db", web.server.Node}},
-		{"runs", "/runs", []string{"reindex-1", "3 of 3 done", "nightly", "Europe/Berlin", "none yet"}},
-		{"run", "/run?id=reindex-1", []string{"1240 documents", "done", web.server.Node}},
+		{"changes", "/changes", []string{"version.v3", "files.pool", "run.reindex-1", "3 of 3 done", "nightly", "Europe/Berlin", "none yet"}},
+		{"run", "/change?id=run.reindex-1", []string{"1240 documents", "done", web.server.Node}},
 		{"slots", "/slots", []string{"edge-reload", "holds"}},
-		{"stages", "/stages", []string{"pool", "done"}},
 		{"audit", "/audit", []string{"jorc cluster profile set workers", "the new scheduler needs none", "profile"}},
-		{"finished", "/finished?id=v2", []string{"v2", "done", db.server.Node}},
+		{"finished", "/change?id=version.v2", []string{"v2", "done", db.server.Node}},
 		{"leaders", "/leaders", []string{"motd", "hidden", "Show values"}},
 		{"values", "/leaders?values=1", []string{"welcome", "Hide values"}},
 	} {
@@ -348,8 +350,8 @@ func TestHostileCatalog(t *testing.T) {
 	base := w.enter(h.ui())
 	q := url.QueryEscape(hostile)
 	for _, path := range []string{
-		"/", "/rollout", "/hosts?columns=NodeMeta,Services", "/host?name=n1", "/host?name=" + url.QueryEscape("evil"+markup), "/events", "/services", "/service?name=" + url.QueryEscape("web"+hostile),
-		"/dependencies", "/runs", "/slots", "/stages", "/stage?name=pool", "/stage?name=" + url.QueryEscape("evil"+hostile), "/stage?name=" + q, "/audit", "/leaders?values=1", "/hosts?filter=" + q + "&role=" + q, "/events?host=" + q, "/host?name=" + q, "/run?id=" + q, "/nothing" + url.PathEscape(markup),
+		"/", "/changes", "/change?id=version.v2", "/hosts?columns=NodeMeta,Services", "/host?name=n1", "/host?name=" + url.QueryEscape("evil"+markup), "/events", "/services", "/service?name=" + url.QueryEscape("web"+hostile),
+		"/dependencies", "/slots", "/change?id=files.pool", "/change?id=files." + url.QueryEscape("evil"+hostile), "/change?id=" + q, "/audit", "/leaders?values=1", "/hosts?filter=" + q + "&role=" + q, "/events?host=" + q, "/host?name=" + q, "/change?id=run." + q, "/nothing" + url.PathEscape(markup),
 	} {
 		w.open(base + path)
 		w.shows("jorc")

@@ -184,7 +184,7 @@ func fleet(t *testing.T) (base string, h *http.Client) {
 		t.Fatal(err)
 	}
 	consultest.Eventually(t, "a host works and the run is scheduled", func(ctx context.Context) error {
-		for _, path := range []string{"/rollout?state=working", "/runs/r1", "/events"} {
+		for _, path := range []string{"/changes/version.v2?state=working", "/changes/run.r1", "/events"} {
 			status, body := get(t, h, base+"/v1/fleet/clusters/default"+path)
 			if status != http.StatusOK || strings.Contains(body, `"matched":0`) || strings.Contains(body, `"last":0`) {
 				return fmt.Errorf("%s: %d %s", path, status, body)
@@ -236,7 +236,7 @@ func testAnswers(t *testing.T, base string, h *http.Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	values := map[string]string{"{cluster}": "default", "{host}": "b", "{service}": "web", "{run}": "r1", "{rollout}": "v0", "{stage}": "pool"}
+	values := map[string]string{"{cluster}": "default", "{host}": "b", "{service}": "web", "{change}": "version.v2"}
 	for path := range d.Paths.Map() {
 		for name, value := range values {
 			path = strings.ReplaceAll(path, name, value)
@@ -248,9 +248,9 @@ func testAnswers(t *testing.T, base string, h *http.Client) {
 	}
 	one := base + "/v1/fleet/clusters/default"
 	for _, query := range []string{
-		"/hosts?filter=Health+%3D%3D+critical&sort=-Zone&columns=Params,NodeMeta,Status.config&limit=1", "/hosts?role=nothing", "/rollout?state=failed&limit=1",
-		"/stages/pool?limit=1", "/audit?limit=1",
-		"/events?kind=member_joined,node_up&limit=2&after=1", "/profile?values=true", "/profile/history?values=true&limit=2", "/runs?state=done", "/services?offset=1&limit=1", "/targets?port=9100", "/hosts/a",
+		"/hosts?filter=Health+%3D%3D+critical&sort=-Zone&columns=Params,NodeMeta,Status.config&limit=1", "/hosts?role=nothing", "/changes/version.v2?state=failed&limit=1",
+		"/changes/version.v0", "/changes/files.pool?limit=1", "/changes/run.r1", "/audit?limit=1",
+		"/events?kind=member_joined,node_up&limit=2&after=1", "/profile?values=true", "/profile/history?values=true&limit=2", "/changes?kind=run&state=ended", "/services?offset=1&limit=1", "/targets?port=9100", "/hosts/a",
 	} {
 		validate(t, router, h, one+query, http.StatusOK)
 	}
@@ -308,21 +308,21 @@ func testClient(t *testing.T, base string, h *http.Client) {
 	if err != nil || hosts.JSON200 == nil || len(hosts.JSON200.Hosts) != 1 || hosts.JSON200.Hosts[0].Node != "b" || hosts.JSON200.Total != 3 {
 		t.Errorf("hosts: %+v, %v", hosts, err)
 	}
-	r, err := c.GetRolloutWithResponse(t.Context(), "default", nil)
-	if err != nil || r.JSON200 == nil || r.JSON200.Desired != "v2" || len(r.JSON200.Hosts) != 3 {
+	r, err := c.GetChangeWithResponse(t.Context(), "default", "version.v2", nil)
+	if err != nil || r.JSON200 == nil || r.JSON200.Version == nil || r.JSON200.Version.Desired != "v2" || len(r.JSON200.Version.Hosts) != 3 || r.JSON200.Hosts != 3 {
 		t.Errorf("rollout: %+v, %v", r, err)
 	}
-	stages, err := c.GetStageWithResponse(t.Context(), "default", "pool", nil)
-	if err != nil || stages.JSON200 == nil || stages.JSON200.Status == nil || len(stages.JSON200.Status.Stops) != 1 || len(stages.JSON200.Status.Hosts) != 1 {
+	stages, err := c.GetChangeWithResponse(t.Context(), "default", "files.pool", nil)
+	if err != nil || stages.JSON200 == nil || stages.JSON200.Files == nil || stages.JSON200.Files.Status == nil || len(stages.JSON200.Files.Status.Stops) != 1 || len(stages.JSON200.Files.Status.Hosts) != 1 {
 		t.Errorf("stage: %+v, %v", stages, err)
 	}
-	changes, err := c.ListChangesWithResponse(t.Context(), "default", nil)
-	if err != nil || changes.JSON200 == nil || len(changes.JSON200.Changes) == 0 {
-		t.Errorf("audit: %+v, %v", changes, err)
+	audit, err := c.ListAuditWithResponse(t.Context(), "default", nil)
+	if err != nil || audit.JSON200 == nil || len(audit.JSON200.Changes) == 0 {
+		t.Errorf("audit: %+v, %v", audit, err)
 	}
-	schedules, err := c.ListRunsWithResponse(t.Context(), "default", nil)
-	if err != nil || schedules.JSON200 == nil || len(schedules.JSON200.Schedules) != 1 {
-		t.Errorf("schedules: %+v, %v", schedules, err)
+	changes, err := c.ListChangesWithResponse(t.Context(), "default", nil)
+	if err != nil || changes.JSON200 == nil || len(changes.JSON200.Changes) < 3 || len(changes.JSON200.Schedules) != 1 {
+		t.Errorf("changes: %+v, %v", changes, err)
 	}
 	host, err := c.GetHostWithResponse(t.Context(), "default", "b")
 	if err != nil || host.JSON200 == nil || len(host.JSON200.States) == 0 {

@@ -23,9 +23,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
-	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
-	"github.com/jorc/jorc/internal/stage"
 	"github.com/jorc/jorc/internal/ui"
 )
 
@@ -73,6 +71,9 @@ func New(o Options) *Pages {
 	for _, one := range p.all() {
 		p.mux.Handle("GET "+one.path, p.page(one))
 	}
+	for _, one := range moved {
+		p.mux.HandleFunc("GET "+one.path, redirect(one.kind, one.name))
+	}
 	p.mux.HandleFunc("GET "+assetPath+"{hash}/{name}", p.serveAsset)
 	p.mux.HandleFunc("GET "+assetPath, func(w http.ResponseWriter, _ *http.Request) { // without a viewer
 		http.Error(w, "not found", http.StatusNotFound)
@@ -116,12 +117,16 @@ func (p *Pages) parse() {
 		functions[name] = f
 	}
 	shared := []string{"layout.html", "parts.html"}
+	parts := []string{"templates/layout.html", "templates/parts.html"}
+	for _, name := range p.names(templates, "templates/changes") {
+		parts = append(parts, "templates/changes/"+name)
+	}
 	for _, name := range p.names(templates, "templates") {
-		if slices.Contains(shared, name) {
+		if slices.Contains(shared, name) || path.Ext(name) == "" {
 			continue
 		}
 		t := template.New("layout.html").Funcs(functions)
-		p.pages[name] = template.Must(t.ParseFS(templates, "templates/layout.html", "templates/parts.html", "templates/"+name))
+		p.pages[name] = template.Must(t.ParseFS(templates, append(parts, "templates/"+name)...))
 	}
 }
 
@@ -331,8 +336,7 @@ func statusOf(err error) int {
 	switch {
 	case errors.Is(err, ui.ErrQuery), errors.Is(err, runs.ErrInvalid):
 		return http.StatusBadRequest
-	case errors.Is(err, cluster.ErrNoHost), errors.Is(err, cluster.ErrNoCluster), errors.Is(err, runs.ErrNoRun), errors.Is(err, ui.ErrNoService),
-		errors.Is(err, rollout.ErrNoRollout), errors.Is(err, stage.ErrNone):
+	case errors.Is(err, cluster.ErrNoHost), errors.Is(err, cluster.ErrNoCluster), errors.Is(err, ui.ErrNoChange), errors.Is(err, ui.ErrNoService):
 		return http.StatusNotFound
 	case errors.Is(err, consul.ErrDenied):
 		return http.StatusForbidden

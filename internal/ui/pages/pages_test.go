@@ -63,7 +63,8 @@ func newSite(t testing.TB, sealed bool) *site {
 // get returns the status and the text of a page.
 func (f *site) get(path string) (int, string, http.Header) {
 	f.t.Helper()
-	answer, err := http.Get(f.url + path)
+	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	answer, err := client.Get(f.url + path)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -105,16 +106,16 @@ func (f *site) finish(text string) {
 	})
 	f.Must(nil, err)
 	f.Must(nil, f.Client.KVPut(f.t.Context(), &consul.KVPair{Key: f.Store().Path("history/rollouts/" + finishedID), Value: record}))
-	f.shows("/rollout", "/finished?", finishedID)
+	f.shows("/changes", "/change?", finishedID)
 }
 
 // paths are all pages.
 func (f *site) paths() []string {
 	q := url.QueryEscape
 	return []string{
-		"/", "/rollout", "/rollout?state=failed", "/hosts", "/hosts?sort=-Zone&columns=Datacenter,Params&limit=200", "/host?name=" + q(f.Node("web-1")), "/events",
-		"/events?kind=node_up&host=x", "/services", "/service?name=" + q("db-"+f.name), "/dependencies", "/runs", "/runs?state=failed", "/run?id=r1", "/slots",
-		"/leaders", "/leaders?values=1", "/finished?id=" + finishedID, "/stages", "/stage?name=pool", "/audit", "/audit?offset=1&limit=1",
+		"/", "/changes", "/changes?kind=run&state=ended", "/change?id=version.v2", "/change?id=version.v2&state=failed", "/hosts", "/hosts?sort=-Zone&columns=Datacenter,Params&limit=200", "/host?name=" + q(f.Node("web-1")), "/events",
+		"/events?kind=node_up&host=x", "/services", "/service?name=" + q("db-"+f.name), "/dependencies", "/change?id=run.r1", "/slots",
+		"/leaders", "/leaders?values=1", "/change?id=version." + finishedID, "/change?id=files.pool", "/audit", "/audit?offset=1&limit=1",
 	}
 }
 
@@ -130,10 +131,10 @@ func TestPages(t *testing.T) {
 	f.Must(nil, err)
 	f.Must(f.SetState(t.Context(), f.Node("web-1"), cluster.CategoryConfig, cluster.CategoryState{State: cluster.StateFailed, Version: "v2", Detail: "no space left on device", LogURL: "https://logs.example/1"}))
 	f.shows("/", f.Node("web-1")+": config failed", "no space left on device")
-	f.shows("/rollout", "v2", "ann", "canary", f.Node("web-2"), `<dt>During freezes</dt><dd class="bad">a hole in the fence</dd>`, `<dt>Over the budget</dt><dd class="bad">the hole is open</dd>`)
+	f.shows("/change?id=version.v2", "v2", "ann", "canary", f.Node("web-2"), `<dt>During freezes</dt><dd class="bad">a hole in the fence</dd>`, `<dt>Over the budget</dt><dd class="bad">the hole is open</dd>`)
 	f.Must(f.Hold(t.Context(), cluster.Scope{Node: f.Node("web-2")}, cluster.Hold{Until: time.Now().Add(time.Hour), Reason: "new disks"}))
 	f.shows("/host?name="+url.QueryEscape(f.Node("web-2")), "held: new disks (", " left)")
-	f.shows("/rollout", "<h2>Missing</h2>", f.Node("web-2")+`</a>: <span class="warn">it is held: new disks`)
+	f.shows("/change?id=version.v2", "<h2>Missing</h2>", f.Node("web-2")+`</a>: <span class="warn">it is held: new disks`)
 	f.shows("/hosts?filter="+url.QueryEscape(`Zone == "rack-web-2"`), "1 of 3 hosts", f.Node("web-2"))
 	f.shows("/host?name="+url.QueryEscape(f.Node("web-1")), "no space left on device", `href="https://logs.example/1"`, "rack-web-1")
 	f.Must(f.ReportWriter(f.Node("web-2")).Change(t.Context(), func(r cluster.Report) (cluster.Report, error) {
@@ -150,28 +151,28 @@ func TestPages(t *testing.T) {
 	f.shows("/services", "db-"+f.name, "2 passing")
 	f.shows("/service?name="+url.QueryEscape("db-"+f.name), f.Node("db"), f.Node("web-1"))
 	f.shows("/dependencies", "<svg", `href="/host?name=`+f.Node("web-1")+`"`)
-	f.shows("/runs", "r1", "reindex")
-	f.shows("/run?id=r1", "reindex", "ann")
+	f.shows("/changes?kind=run", "run.r1", "workflow reindex")
+	f.shows("/change?id=run.r1", "reindex", "ann")
 	f.shows("/leaders", f.Node("db"), "motd", "History of the profile", "<li>motd added</li>", "profile revert ID")
 	f.shows("/leaders?values=1", "<li>motd added: &#34;welcome&#34;</li>", "<li>db_password added</li>")
-	f.shows("/stages", "no member has a template with a stage")
+	f.shows("/changes?kind=files", `<td colspan="7" class="dim">none</td>`)
 	f.Stage("web-2", "pool", "param workers")
-	f.shows("/stage?name=pool", "it is held: new disks")
+	f.shows("/change?id=files.pool", "it is held: new disks")
 	f.Must(f.Unhold(t.Context(), cluster.Scope{Node: f.Node("web-2")}, cluster.Hold{}))
-	f.shows("/stages", "/stage?name=pool", "changing")
-	f.shows("/stage?name=pool", "waits: ", "param workers", f.Node("web-2"), "stage show pool")
+	f.shows("/changes", "/change?id=files.pool", "changing", "version.v2")
+	f.shows("/change?id=files.pool", "waits: ", "param workers", f.Node("web-2"), "change show files.pool")
 	f.FailStage("web-2", "pool", "checks of service web are critical", "param workers")
 	f.shows("/", "stage pool is stopped: its change failed on "+f.Node("web-2"), "(changed: param workers)")
-	f.shows("/stage?name=pool", "What stopped it", "checks of service web are critical", "stage resume pool", "stage_stopped")
+	f.shows("/change?id=files.pool", "What stopped it", "checks of service web are critical", "stage resume pool", "stage_stopped")
 	f.Must(f.Pause(cluster.WithAuthor(t.Context(), cluster.Author{
 		Command: "jorc cluster pause", Reason: "disks", By: func(context.Context) (string, error) { return "ann", nil },
 	}), cluster.Hold{Reason: "disks", By: "ann", Since: time.Now()}))
 	f.shows("/audit", "jorc cluster pause", "ann", "disks", "current/control")
 	f.Must(f.Resume(t.Context()))
 	f.Rules(`[{"name": "nightly", "workflow": "vacuum", "schedule": "0 3 * * *", "zone": "Europe/Berlin"}]`)
-	f.shows("/runs", "nightly", "0 3 * * *", "Europe/Berlin", "none yet")
+	f.shows("/changes", "nightly", "0 3 * * *", "Europe/Berlin", "none yet")
 	f.finish("disks are slow")
-	f.shows("/finished?id="+finishedID, "v0", "aborted", "by disks are slow", f.Node("web-1"), "7 s", "3 more", "update history "+finishedID)
+	f.shows("/change?id=version."+finishedID, "v0", "aborted", "by disks are slow", f.Node("web-1"), "7 s", "3 more", "change show version."+finishedID)
 	for _, path := range f.paths() {
 		status, body, header := f.get(path)
 		if status != http.StatusOK {
@@ -191,6 +192,24 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// TestMoved: addresses of before lead to where what they showed is now.
+func TestMoved(t *testing.T) {
+	t.Parallel()
+	f := newSite(t, false)
+	for path, want := range map[string]string{
+		"/rollout":                   "/changes?kind=version",
+		"/finished?id=20260102-v0":   "/change?id=version.20260102-v0",
+		"/runs?cluster=prod&state=x": "/changes?cluster=prod&kind=run",
+		"/run?id=r1&cluster=prod":    "/change?cluster=prod&id=run.r1",
+		"/stages":                    "/changes?kind=files",
+		"/stage?name=pool":           "/change?id=files.pool",
+	} {
+		if status, body, header := f.get(path); status != http.StatusMovedPermanently || header.Get("Location") != want {
+			t.Errorf("%s: %d to %q, want %q: %s", path, status, header.Get("Location"), want, body)
+		}
+	}
+}
+
 // TestWrongPages: a wrong address gets a page that says what is wrong.
 func TestWrongPages(t *testing.T) {
 	t.Parallel()
@@ -202,9 +221,9 @@ func TestWrongPages(t *testing.T) {
 		"/nothing":                 {http.StatusNotFound, "/nothing does not exist"},
 		"/host?name=x":             {http.StatusNotFound, "host &#34;x&#34;"},
 		"/service?name=x":          {http.StatusNotFound, "service &#34;x&#34;"},
-		"/run?id=x":                {http.StatusNotFound, "x"},
-		"/stage?name=x":            {http.StatusNotFound, "stage &#34;x&#34;"},
-		"/finished?id=x":           {http.StatusNotFound, "no such rollout"},
+		"/change?id=run.x":         {http.StatusNotFound, "x"},
+		"/change?id=files.x":       {http.StatusNotFound, "stage &#34;x&#34;"},
+		"/change?id=version.x":     {http.StatusNotFound, "no such rollout"},
 		"/?cluster=x" + f.name:     {http.StatusNotFound, "cluster &#34;x"},
 		"/hosts?offset=x":          {http.StatusBadRequest, "offset"},
 		"/hosts?filter=Zone+%3D":   {http.StatusBadRequest, `value="Zone ="`},
@@ -317,7 +336,7 @@ func TestDeniedPages(t *testing.T) {
 		return answer.StatusCode, string(body)
 	}
 	all := `key_prefix "jorc/prod/" { policy = "read" } node_prefix "" { policy = "read" } service_prefix "" { policy = "read" } `
-	paths := []string{"/", "/rollout", "/hosts", "/host?name=" + f.Node("web-1"), "/events", "/services", "/dependencies", "/runs", "/stages", "/slots", "/audit", "/leaders"}
+	paths := []string{"/", "/changes", "/hosts", "/host?name=" + f.Node("web-1"), "/events", "/services", "/dependencies", "/slots", "/audit", "/leaders"}
 	sees := s.NewToken(all)
 	for _, path := range paths {
 		if status, body := ask(sees, path); status != http.StatusOK {

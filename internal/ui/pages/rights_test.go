@@ -78,11 +78,11 @@ func TestLongerDenials(t *testing.T) {
 	q := url.QueryEscape
 	api := "/v1/fleet/clusters/prod"
 	paths := []string{
-		"/", "/rollout", "/finished?id=" + finishedID, "/hosts", "/host?name=" + q(two), "/host?name=" + q(f.Node("one")), "/host?name=" + q(three), "/events", "/services",
-		"/service?name=web-prod", "/service?name=mysql-prod", "/dependencies", "/runs", "/run?id=r1", "/stages", "/stage?name=pool", "/slots", "/audit", "/leaders",
-		api, api + "/attention", api + "/rollout", api + "/rollouts/" + finishedID, api + "/hosts", api + "/hosts?columns=Status,Services,Version", api + "/hosts/" + two, api + "/hosts/" + f.Node("one"), api + "/hosts/" + three,
-		api + "/targets", api + "/events?limit=1000", api + "/services", api + "/services/web-prod", api + "/services/mysql-prod", api + "/dependencies", api + "/runs", api + "/runs/r1",
-		api + "/stages", api + "/stages/pool", api + "/slots", api + "/audit", api + "/leaders", api + "/profile", api + "/stream",
+		"/", "/changes", "/change?id=version." + finishedID, "/hosts", "/host?name=" + q(two), "/host?name=" + q(f.Node("one")), "/host?name=" + q(three), "/events", "/services",
+		"/service?name=web-prod", "/service?name=mysql-prod", "/dependencies", "/change?id=run.r1", "/change?id=files.pool", "/slots", "/audit", "/leaders",
+		api, api + "/attention", api + "/changes", api + "/changes/version." + finishedID, api + "/hosts", api + "/hosts?columns=Status,Services,Version", api + "/hosts/" + two, api + "/hosts/" + f.Node("one"), api + "/hosts/" + three,
+		api + "/targets", api + "/events?limit=1000", api + "/services", api + "/services/web-prod", api + "/services/mysql-prod", api + "/dependencies", api + "/changes/run.r1",
+		api + "/changes/files.pool", api + "/slots", api + "/audit", api + "/leaders", api + "/profile", api + "/stream",
 	}
 	refusedHost := []string{"/host?name=" + q(two), api + "/hosts/" + two}
 	ofHost := func(rule, key string, more ...string) denial {
@@ -91,8 +91,8 @@ func TestLongerDenials(t *testing.T) {
 			append([]string{two, "v-of-two", "detail-of-two", "hold-of-two", "output-of-two", "reason-of-stop", "rack-two"}, more...), refusedHost,
 		}
 	}
-	refusedRun := []string{"/run?id=r1", api + "/runs/r1"}
-	refusedStage := []string{"/stage?name=pool", api + "/stages/pool"}
+	refusedRun := []string{"/change?id=run.r1", api + "/changes/run.r1"}
+	refusedStage := []string{"/change?id=files.pool", api + "/changes/files.pool"}
 	denials := []denial{
 		ofHost("key", "nodes/"+two), ofHost("key_prefix", "nodes/"+two), ofHost("key_prefix", "host/"+two+"/"), ofHost("key", "host/"+two+"/member"),
 		ofHost("key", "host/"+two+"/hold"), ofHost("key", "host/"+two+"/queue"),

@@ -51,7 +51,7 @@ esac`, dir)
 	wants := func(want map[string]string) {
 		t.Helper()
 		consultest.Eventually(t, "the exit codes", func(context.Context) error {
-			_, page, _ := f.get("/run?id=r1")
+			_, page, _ := f.get("/change?id=run.r1")
 			for name, cells := range want {
 				row := regexp.MustCompile(`(?s)<tr id="host-` + regexp.QuoteMeta(f.Node(name)) + `">.*?</tr>`).FindString(page)
 				if !regexp.MustCompile(`<td><span class="[^"]*">` + cells).MatchString(row) {

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"html/template"
 	"maps"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/rollout"
-	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/ui"
 )
 
@@ -28,21 +28,41 @@ const startPath = "/{$}"
 func (p *Pages) all() []page {
 	return []page{
 		{startPath, "attention.html", "Needs attention", "Needs attention", attentionPage},
-		{"/rollout", "rollout.html", "Rollout", "Rollout", rolloutPage},
-		{"/finished", "finished.html", "Finished rollout", "Rollout", finishedPage},
+		{"/changes", "changes.html", "Changes", "Changes", changesPage},
+		{"/change", "change.html", "Change", "Changes", changePage},
 		{"/hosts", "hosts.html", "Hosts", "Hosts", hostsPage},
 		{"/host", "host.html", "Host", "Hosts", hostPage},
 		{"/events", "events.html", "Events", "Events", eventsPage},
 		{"/services", "services.html", "Services", "Services", servicesPage},
 		{"/service", "service.html", "Service", "Services", servicePage},
 		{"/dependencies", "dependencies.html", "Dependencies", "Dependencies", dependenciesPage},
-		{"/runs", "runs.html", "Runs", "Runs", runsPage},
-		{"/run", "run.html", "Run", "Runs", runPage},
-		{"/stages", "stages.html", "Stages", "Stages", stagesPage},
-		{"/stage", "stage.html", "Stage", "Stages", stagePage},
 		{"/slots", "slots.html", "Slots", "Slots", slotsPage},
 		{"/audit", "audit.html", "Audit", "Audit", auditPage},
 		{"/leaders", "leaders.html", "Leaders and profile", "Leaders and profile", leadersPage},
+	}
+}
+
+// moved are pages of before, and where what they showed is now: the page of a change, with the name of the parameter that had the
+// rest of its ID, or the list of a kind.
+var moved = []struct{ path, kind, name string }{
+	{"/rollout", ui.KindVersion, ""},
+	{"/finished", ui.KindVersion, "id"},
+	{"/runs", ui.KindRun, ""},
+	{"/run", ui.KindRun, "id"},
+	{"/stages", ui.KindFiles, ""},
+	{"/stage", ui.KindFiles, "name"},
+}
+
+// redirect answers for a page of before.
+func redirect(kind, name string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		form := r.URL.Query()
+		to := link(form.Get("cluster"))
+		at := to.to("/changes", "kind", kind)
+		if name != "" {
+			at = to.to("/change", "id", kind+"."+form.Get(name))
+		}
+		http.Redirect(w, r, at, http.StatusMovedPermanently)
 	}
 }
 
@@ -63,13 +83,11 @@ func baseOf(q query) base {
 // To is to, for templates.
 func (l linker) To(path string, pairs ...string) string { return l.to(path, pairs...) }
 
-// HostLink is the link to a host, ServiceLink to a service, StageLink to a stage, RunLink to a
-// run, RecordLink to a rollout that ended.
+// HostLink is the link to a host, ServiceLink to a service, ChangeLink to a change, RunLink to a run.
 func (l linker) HostLink(node string) string    { return l.to("/host", "name", node) }
-func (l linker) RecordLink(id string) string    { return l.to("/finished", "id", id) }
 func (l linker) ServiceLink(name string) string { return l.to("/service", "name", name) }
-func (l linker) StageLink(name string) string   { return l.to("/stage", "name", name) }
-func (l linker) RunLink(id string) string       { return l.to("/run", "id", id) }
+func (l linker) ChangeLink(id string) string    { return l.to("/change", "id", id) }
+func (l linker) RunLink(id string) string       { return l.ChangeLink(ui.KindRun + "." + id) }
 
 // pager has the links to the other pages of a list.
 type pager struct {
@@ -136,46 +154,120 @@ func attentionPage(q query) (any, ui.About, error) {
 	return v, v.About, nil
 }
 
-func finishedPage(q query) (any, ui.About, error) {
-	r, err := q.now.RolloutRecord(q.get("id"))
-	if err != nil {
-		return nil, ui.About{}, err
-	}
-	return struct {
-		base
-		R ui.RolloutRecord
-	}{baseOf(q), r}, r.About, nil
-}
-
-func rolloutPage(q query) (any, ui.About, error) {
+func changesPage(q query) (any, ui.About, error) {
 	page, err := q.page()
 	if err != nil {
 		return nil, ui.About{}, err
 	}
-	r := q.now.Rollout(ui.RolloutQuery{State: q.get("state"), Page: page})
 	v := struct {
 		base
+		ui.Changes
+		Pager         pager
+		Kinds, States []chip
+	}{base: baseOf(q)}
+	if v.Changes, err = q.now.Changes(ui.ChangesQuery{Kind: q.get("kind"), State: q.get("state"), Page: page}); err != nil {
+		return nil, v.About, err
+	}
+	v.Pager = q.paged("/changes", v.Paged, len(v.Changes.Changes))
+	chip := func(name, kind, state string) chip {
+		return chip{name, v.To("/changes", "kind", kind, "state", state), kind == q.get("kind") && state == q.get("state")}
+	}
+	kind, state := q.get("kind"), q.get("state")
+	v.Kinds = append(v.Kinds, chip("all kinds", "", state))
+	for _, one := range ui.ChangeKinds() {
+		v.Kinds = append(v.Kinds, chip(one, one, state))
+	}
+	v.States = append(v.States, chip("all", kind, ""), chip("in progress", kind, ui.ChangesInProgress), chip("ended", kind, ui.ChangesEnded))
+	return v, v.About, nil
+}
+
+// chip is a link to a part of a list.
+type chip struct {
+	Name, Link string
+	Current    bool
+}
+
+// changeShown is a change as its page shows it: one of the parts is there.
+type changeShown struct {
+	base
+	C       ui.Change
+	Rollout *rolloutShown
+	Stage   *stageShown
+	Run     *runShown
+	Record  *recordShown
+}
+
+type (
+	rolloutShown struct {
+		base
 		ui.Rollout
+		ID     string
 		Pager  pager
 		Counts []share
-	}{base: baseOf(q), Rollout: r, Pager: q.paged("/rollout", r.Paged, len(r.Hosts))}
-	if r.Status != nil {
-		c := r.Status.Now
-		begin := 0
-		for _, s := range []share{
-			{Name: rollout.HostDone, Class: "good", Count: c.Done},
-			{Name: rollout.HostWorking, Class: "busy", Count: c.Working},
-			{Name: rollout.HostFailed, Class: "bad", Count: c.Failed},
-			{Name: rollout.HostDown, Class: "warn", Count: c.Down},
-			{Name: rollout.HostGivenUp, Class: "warn", Count: c.GivenUp},
-			{Name: rollout.HostHeld, Class: "warn", Count: c.Held},
-			{Name: rollout.HostPending, Class: "dim", Count: c.Pending},
-		} {
-			s.Begin, begin = begin, begin+s.Count
-			v.Counts = append(v.Counts, s)
-		}
 	}
-	return v, r.About, nil
+	recordShown struct {
+		base
+		R *ui.RolloutRecord
+	}
+	stageShown struct {
+		base
+		S     *ui.Stage
+		Pager pager
+	}
+	runShown struct {
+		base
+		R     *ui.Run
+		Pager pager
+	}
+)
+
+func changePage(q query) (any, ui.About, error) {
+	page, err := q.page()
+	if err != nil {
+		return nil, ui.About{}, err
+	}
+	c, err := q.fleet.Change(q.ctx, q.get("id"), ui.ChangeQuery{State: q.get("state"), Page: page})
+	if err != nil {
+		return nil, ui.About{}, err
+	}
+	v := changeShown{base: baseOf(q), C: c}
+	switch {
+	case c.Version != nil:
+		r := *c.Version
+		v.Rollout = &rolloutShown{base: v.base, Rollout: r, ID: c.ID, Pager: q.paged("/change", r.Paged, len(r.Hosts)), Counts: shares(r)}
+	case c.EndedVersion != nil:
+		v.Record = &recordShown{v.base, c.EndedVersion}
+	case c.Files != nil:
+		v.Stage = &stageShown{base: v.base, S: c.Files}
+		if c.Files.Status != nil {
+			v.Stage.Pager = q.paged("/change", c.Files.Paged, len(c.Files.Status.Hosts))
+		}
+	case c.Run != nil:
+		v.Run = &runShown{v.base, c.Run, q.paged("/change", c.Run.Paged, len(c.Run.Members))}
+	}
+	return v, c.About, nil
+}
+
+// shares are the hosts of a rollout by state.
+func shares(r ui.Rollout) (all []share) {
+	if r.Status == nil {
+		return nil
+	}
+	c := r.Status.Now
+	begin := 0
+	for _, s := range []share{
+		{Name: rollout.HostDone, Class: "good", Count: c.Done},
+		{Name: rollout.HostWorking, Class: "busy", Count: c.Working},
+		{Name: rollout.HostFailed, Class: "bad", Count: c.Failed},
+		{Name: rollout.HostDown, Class: "warn", Count: c.Down},
+		{Name: rollout.HostGivenUp, Class: "warn", Count: c.GivenUp},
+		{Name: rollout.HostHeld, Class: "warn", Count: c.Held},
+		{Name: rollout.HostPending, Class: "dim", Count: c.Pending},
+	} {
+		s.Begin, begin = begin, begin+s.Count
+		all = append(all, s)
+	}
+	return all
 }
 
 // share is one part of a whole.
@@ -419,68 +511,6 @@ func dependenciesPage(q query) (any, ui.About, error) {
 	v.Hidden = max(0, len(v.Requires)-maxRows)
 	v.Requires = v.Requires[:len(v.Requires)-v.Hidden]
 	return v, v.About, nil
-}
-
-func runsPage(q query) (any, ui.About, error) {
-	page, err := q.page()
-	if err != nil {
-		return nil, ui.About{}, err
-	}
-	v := struct {
-		base
-		ui.Runs
-		Pager  pager
-		States []runs.State
-	}{
-		base: baseOf(q), Runs: q.now.Runs(q.get("state"), page),
-		States: []runs.State{runs.NeedsApproval, runs.Pending, runs.Running, runs.Done, runs.Failed, runs.Cancelled},
-	}
-	v.Pager = q.paged("/runs", v.Paged, len(v.Runs.Runs))
-	return v, v.About, nil
-}
-
-func runPage(q query) (any, ui.About, error) {
-	page, err := q.page()
-	if err != nil {
-		return nil, ui.About{}, err
-	}
-	r, err := q.fleet.Run(q.ctx, q.get("id"), page)
-	if err != nil {
-		return nil, ui.About{}, err
-	}
-	return struct {
-		base
-		R     ui.Run
-		Pager pager
-	}{baseOf(q), r, q.paged("/run", r.Paged, len(r.Members))}, r.About, nil
-}
-
-func stagesPage(q query) (any, ui.About, error) {
-	v := struct {
-		base
-		ui.Stages
-	}{baseOf(q), q.now.Stages()}
-	return v, v.About, nil
-}
-
-func stagePage(q query) (any, ui.About, error) {
-	page, err := q.page()
-	if err != nil {
-		return nil, ui.About{}, err
-	}
-	s, err := q.now.Stage(q.get("name"), page)
-	if err != nil {
-		return nil, ui.About{}, err
-	}
-	v := struct {
-		base
-		S     ui.Stage
-		Pager pager
-	}{base: baseOf(q), S: s}
-	if s.Status != nil {
-		v.Pager = q.paged("/stage", s.Paged, len(s.Status.Hosts))
-	}
-	return v, s.About, nil
 }
 
 func slotsPage(q query) (any, ui.About, error) {

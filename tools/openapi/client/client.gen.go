@@ -92,6 +92,82 @@ type AuditRow struct {
 	What string `json:"what"`
 }
 
+// Change Change is one change with its hosts. One of its kinds' parts is there.
+type Change struct {
+	// AsOf AsOf is until when the answer is known to be true.
+	AsOf    time.Time `json:"as_of"`
+	By      string    `json:"by"`
+	Cluster string    `json:"cluster"`
+
+	// Command Command is the command line that gives the same answer.
+	Command string `json:"command"`
+	Done    int64  `json:"done"`
+	Ended   bool   `json:"ended"`
+
+	// EndedVersion RolloutRecord is one rollout that ended, with its hosts.
+	EndedVersion *RolloutRecord `json:"ended_version,omitempty"`
+	Failed       int64          `json:"failed"`
+
+	// Files Stage is one stage with its hosts.
+	Files *Stage `json:"files,omitempty"`
+
+	// Generation Generation grows with each change.
+	Generation int64 `json:"generation"`
+	Hosts      int64 `json:"hosts"`
+
+	// Id KIND.NAME
+	Id   string `json:"id"`
+	Kind string `json:"kind"`
+
+	// Lease Shown is the lease of a host as other hosts see it.
+	Lease *LeaseShown `json:"lease,omitempty"`
+
+	// Name a version or the id of a rollout that ended, a stage, the id of a run, a host
+	Name string `json:"name"`
+
+	// Partial Partial says what could not be read, and why.
+	Partial []string `json:"partial"`
+
+	// Run Run is one run with its members.
+	Run   *Run       `json:"run,omitempty"`
+	Since *time.Time `json:"since,omitempty"`
+
+	// Stale Stale is why it may no longer be, such as a lost connection; empty: it is current, however old its last change.
+	Stale string `json:"stale"`
+	State string `json:"state"`
+
+	// Version Version is the rollout of the desired version, EndedVersion one that ended.
+	Version *Rollout `json:"version,omitempty"`
+
+	// Waits what it waits for, or why it ended so
+	Waits   string `json:"waits"`
+	What    string `json:"what"`
+	Working int64  `json:"working"`
+}
+
+// ChangeRow ChangeRow is one change in a list of all: what reaches hosts one after the other.
+type ChangeRow struct {
+	By     string `json:"by"`
+	Done   int64  `json:"done"`
+	Ended  bool   `json:"ended"`
+	Failed int64  `json:"failed"`
+	Hosts  int64  `json:"hosts"`
+
+	// Id KIND.NAME
+	Id   string `json:"id"`
+	Kind string `json:"kind"`
+
+	// Name a version or the id of a rollout that ended, a stage, the id of a run, a host
+	Name  string     `json:"name"`
+	Since *time.Time `json:"since,omitempty"`
+	State string     `json:"state"`
+
+	// Waits what it waits for, or why it ended so
+	Waits   string `json:"waits"`
+	What    string `json:"what"`
+	Working int64  `json:"working"`
+}
+
 // ChangedParam ChangedParam is one value that a change changed.
 type ChangedParam struct {
 	// Change added, changed, removed
@@ -108,6 +184,45 @@ type ChangedParam struct {
 
 	// Secret its values are never shown
 	Secret bool `json:"secret"`
+}
+
+// Changes Changes are the changes of a cluster.
+type Changes struct {
+	// AsOf AsOf is until when the answer is known to be true.
+	AsOf time.Time `json:"as_of"`
+
+	// Changes the ones in progress first, and the newest first
+	Changes []ChangeRow `json:"changes"`
+	Cluster string      `json:"cluster"`
+
+	// Command Command is the command line that gives the same answer.
+	Command string `json:"command"`
+
+	// Generation Generation grows with each change.
+	Generation int64 `json:"generation"`
+	Limit      int64 `json:"limit"`
+
+	// Matched with them
+	Matched int64 `json:"matched"`
+
+	// Next Next is the offset of the next page; 0: this is the last one.
+	Next   int64 `json:"next"`
+	Offset int64 `json:"offset"`
+
+	// Partial Partial says what could not be read, and why.
+	Partial []string `json:"partial"`
+
+	// Schedules Schedules are the rules that start runs at set times.
+	Schedules []ScheduleRow `json:"schedules"`
+
+	// Stale Stale is why it may no longer be, such as a lost connection; empty: it is current, however old its last change.
+	Stale string `json:"stale"`
+
+	// Total without the query's filters
+	Total int64 `json:"total"`
+
+	// Why Why says why no rollout of the desired version is listed; empty: it is.
+	Why string `json:"why"`
 }
 
 // ClusterAdvice Advice is what is recommended although nothing is wrong.
@@ -330,28 +445,6 @@ type FailingCheck struct {
 
 	// Service empty: the host itself
 	Service string `json:"service"`
-}
-
-// FinishedRollout FinishedRollout is a rollout that ended.
-type FinishedRollout struct {
-	By string `json:"by"`
-
-	// Counts Counts are numbers of hosts. Members is all that take part; each of them is in one of the others.
-	Counts   PaceCounts `json:"counts"`
-	Ended    *time.Time `json:"ended,omitempty"`
-	Id       string     `json:"id"`
-	Previous string     `json:"previous"`
-
-	// Reason of the trigger
-	Reason  string     `json:"reason"`
-	Started *time.Time `json:"started,omitempty"`
-
-	// State done, aborted, superseded, rolled back
-	State   string `json:"state"`
-	Version string `json:"version"`
-
-	// Why it ended so
-	Why string `json:"why"`
 }
 
 // Host Host is one host.
@@ -579,6 +672,30 @@ type Leaders struct {
 	// Stale Stale is why it may no longer be, such as a lost connection; empty: it is current, however old its last change.
 	Stale     string `json:"stale"`
 	Vacancies int64  `json:"vacancies"`
+}
+
+// LeaseShown Shown is the lease of a host as other hosts see it.
+type LeaseShown struct {
+	// Code of Waits; empty: none is known
+	Code string `json:"code"`
+	Node string `json:"node"`
+
+	// Ordered by an operator, with 'jorc maintenance begin --node'
+	Ordered bool      `json:"ordered"`
+	Reason  string    `json:"reason"`
+	Since   time.Time `json:"since"`
+
+	// State waiting, granted, given up
+	State string `json:"state"`
+
+	// Trouble its time is over, and the host is not healthy
+	Trouble bool `json:"trouble"`
+
+	// Until when its time is over
+	Until *time.Time `json:"until,omitempty"`
+
+	// Waits why it has no place, or does not end
+	Waits string `json:"waits"`
 }
 
 // OrchestratorAggregate Aggregate is what a view adds up to.
@@ -934,24 +1051,11 @@ type ProfileHistory struct {
 
 // Rollout Rollout is the rollout of the desired version.
 type Rollout struct {
-	// AsOf AsOf is until when the answer is known to be true.
-	AsOf    time.Time `json:"as_of"`
-	Cluster string    `json:"cluster"`
-
-	// Command Command is the command line that gives the same answer.
-	Command string `json:"command"`
-
 	// Desired Desired is the desired version.
 	Desired string `json:"desired"`
 
 	// Exists Exists is false when no version is desired, or its rollout cannot be read; Why says which.
 	Exists bool `json:"exists"`
-
-	// Generation Generation grows with each change.
-	Generation int64 `json:"generation"`
-
-	// History History are the rollouts that ended before, the newest first.
-	History []FinishedRollout `json:"history"`
 
 	// Hosts Hosts are the hosts of one page, the ones that need attention first.
 	Hosts []RolloutHost `json:"hosts"`
@@ -965,19 +1069,13 @@ type Rollout struct {
 	MissingCount int64            `json:"missing_count"`
 
 	// Next Next is the offset of the next page; 0: this is the last one.
-	Next         int64 `json:"next"`
-	Offset       int64 `json:"offset"`
-	Orchestrated bool  `json:"orchestrated"`
-
-	// Partial Partial says what could not be read, and why.
-	Partial    []string `json:"partial"`
-	PolicyText string   `json:"policy_text"`
+	Next         int64  `json:"next"`
+	Offset       int64  `json:"offset"`
+	Orchestrated bool   `json:"orchestrated"`
+	PolicyText   string `json:"policy_text"`
 
 	// Remedies Remedies are the commands that let it continue.
 	Remedies []string `json:"remedies"`
-
-	// Stale Stale is why it may no longer be, such as a lost connection; empty: it is current, however old its last change.
-	Stale string `json:"stale"`
 
 	// StateText StateText is the phase with its details, PolicyText the policy on one line.
 	StateText string `json:"state_text"`
@@ -1084,15 +1182,8 @@ type RolloutRecord struct {
 	// Active Spread sums up times of hosts, in seconds.
 	Active RolloutSpread `json:"active"`
 
-	// AsOf AsOf is until when the answer is known to be true.
-	AsOf time.Time `json:"as_of"`
-
 	// By who triggered it
-	By      *string `json:"by,omitempty"`
-	Cluster string  `json:"cluster"`
-
-	// Command Command is the command line that gives the same answer.
-	Command string `json:"command"`
+	By *string `json:"by,omitempty"`
 
 	// Counts Counts are numbers of hosts. Members is all that take part; each of them is in one of the others.
 	Counts PaceCounts `json:"counts"`
@@ -1100,9 +1191,6 @@ type RolloutRecord struct {
 	// DuringFreeze DuringFreeze is why hosts begin although they are frozen.
 	DuringFreeze *string   `json:"during_freeze,omitempty"`
 	Finished     time.Time `json:"finished"`
-
-	// Generation Generation grows with each change.
-	Generation int64 `json:"generation"`
 
 	// Hosts Hosts are the ones that are not done, and then the ones with the longest active times, in that order; Left is how many are left out.
 	Hosts     []RolloutHostTimes `json:"hosts"`
@@ -1115,9 +1203,6 @@ type RolloutRecord struct {
 	// OverBudget OverBudget is why hosts are taken out of service beyond the limits that the budget sets for the cluster, for roles and zones. They count as out for every other change.
 	OverBudget *string `json:"over_budget,omitempty"`
 
-	// Partial Partial says what could not be read, and why.
-	Partial []string `json:"partial"`
-
 	// Policy Policy is how a version reaches the members. The zero Policy is the plain one: all members at once, without grants.
 	Policy     PacePolicy `json:"policy"`
 	PolicyText string     `json:"policy_text"`
@@ -1126,11 +1211,8 @@ type RolloutRecord struct {
 
 	// RollbackOf RollbackOf: it took another rollout back.
 	RollbackOf *RolloutRollback `json:"rollback_of,omitempty"`
-
-	// Stale Stale is why it may no longer be, such as a lost connection; empty: it is current, however old its last change.
-	Stale   string    `json:"stale"`
-	Started time.Time `json:"started"`
-	Version string    `json:"version"`
+	Started    time.Time        `json:"started"`
+	Version    string           `json:"version"`
 
 	// Waiting Waiting and Active are the times of all hosts, in seconds.
 	Waiting RolloutSpread `json:"waiting"`
@@ -1306,9 +1388,6 @@ type RolloutSupersedes struct {
 
 // Run Run is one run with its members.
 type Run struct {
-	// AsOf AsOf is until when the answer is known to be true.
-	AsOf time.Time `json:"as_of"`
-
 	// Audience the members that it is for, in words
 	Audience string `json:"audience"`
 
@@ -1316,11 +1395,7 @@ type Run struct {
 	By *string `json:"by,omitempty"`
 
 	// Cancel who cancelled it while it was running
-	Cancel  *string `json:"cancel,omitempty"`
-	Cluster string  `json:"cluster"`
-
-	// Command Command is the command line that gives the same answer.
-	Command string `json:"command"`
+	Cancel *string `json:"cancel,omitempty"`
 
 	// Counts Counts are a run's members by state.
 	Counts  RunsCounts `json:"counts"`
@@ -1331,12 +1406,9 @@ type Run struct {
 	Ended  *time.Time `json:"ended,omitempty"`
 
 	// Gate Gate: the gate of a rollout asked for it.
-	Gate *bool `json:"gate,omitempty"`
-
-	// Generation Generation grows with each change.
-	Generation int64        `json:"generation"`
-	History    []RunsChange `json:"history"`
-	Id         string       `json:"id"`
+	Gate    *bool        `json:"gate,omitempty"`
+	History []RunsChange `json:"history"`
+	Id      string       `json:"id"`
 
 	// Kill with Cancel: running tasks are ended, too
 	Kill  *bool `json:"kill,omitempty"`
@@ -1350,19 +1422,13 @@ type Run struct {
 	Next   int64 `json:"next"`
 	Offset int64 `json:"offset"`
 
-	// Partial Partial says what could not be read, and why.
-	Partial []string `json:"partial"`
-
 	// Request Request is what is asked for.
 	Request RunsRequest `json:"request"`
 
 	// Rule set for a run that a rule asks for
-	Rule *RunsStanding `json:"rule,omitempty"`
-
-	// Stale Stale is why it may no longer be, such as a lost connection; empty: it is current, however old its last change.
-	Stale   string     `json:"stale"`
-	Started *time.Time `json:"started,omitempty"`
-	State   string     `json:"state"`
+	Rule    *RunsStanding `json:"rule,omitempty"`
+	Started *time.Time    `json:"started,omitempty"`
+	State   string        `json:"state"`
 
 	// Stopped why no further member begins: too many failed
 	Stopped *string `json:"stopped,omitempty"`
@@ -1402,82 +1468,6 @@ type RunMember struct {
 	// WaitingSeconds Waiting is from the creation of the run until the member began its last attempt, Active from then on until that ended, in seconds. Left out: not known, or not over.
 	WaitingSeconds *int64  `json:"waiting_seconds,omitempty"`
 	Why            *string `json:"why,omitempty"`
-}
-
-// RunRow RunRow is one run. The values of its params are not shown.
-type RunRow struct {
-	// Audience the members that it is for, in words
-	Audience string `json:"audience"`
-
-	// By who asked
-	By *string `json:"by,omitempty"`
-
-	// Cancel who cancelled it while it was running
-	Cancel *string `json:"cancel,omitempty"`
-
-	// Counts Counts are a run's members by state.
-	Counts  RunsCounts `json:"counts"`
-	Created time.Time  `json:"created"`
-
-	// Denied Denied are the first members on which only the budget of the cluster keeps it from beginning.
-	Denied *[]string  `json:"denied,omitempty"`
-	Ended  *time.Time `json:"ended,omitempty"`
-
-	// Gate Gate: the gate of a rollout asked for it.
-	Gate    *bool        `json:"gate,omitempty"`
-	History []RunsChange `json:"history"`
-	Id      string       `json:"id"`
-
-	// Kill with Cancel: running tasks are ended, too
-	Kill *bool `json:"kill,omitempty"`
-
-	// Request Request is what is asked for.
-	Request RunsRequest `json:"request"`
-
-	// Rule set for a run that a rule asks for
-	Rule    *RunsStanding `json:"rule,omitempty"`
-	Started *time.Time    `json:"started,omitempty"`
-	State   string        `json:"state"`
-
-	// Stopped why no further member begins: too many failed
-	Stopped *string `json:"stopped,omitempty"`
-	Why     *string `json:"why,omitempty"`
-}
-
-// Runs Runs are the runs of a cluster.
-type Runs struct {
-	// AsOf AsOf is until when the answer is known to be true.
-	AsOf    time.Time `json:"as_of"`
-	Cluster string    `json:"cluster"`
-
-	// Command Command is the command line that gives the same answer.
-	Command string `json:"command"`
-
-	// Generation Generation grows with each change.
-	Generation int64 `json:"generation"`
-	Limit      int64 `json:"limit"`
-
-	// Matched with them
-	Matched int64 `json:"matched"`
-
-	// Next Next is the offset of the next page; 0: this is the last one.
-	Next   int64 `json:"next"`
-	Offset int64 `json:"offset"`
-
-	// Partial Partial says what could not be read, and why.
-	Partial []string `json:"partial"`
-
-	// Runs the newest first
-	Runs []RunRow `json:"runs"`
-
-	// Schedules Schedules are the rules that start runs at set times.
-	Schedules []ScheduleRow `json:"schedules"`
-
-	// Stale Stale is why it may no longer be, such as a lost connection; empty: it is current, however old its last change.
-	Stale string `json:"stale"`
-
-	// Total without the query's filters
-	Total int64 `json:"total"`
 }
 
 // RunsChange Change is one transition.
@@ -1746,22 +1736,12 @@ type SlotsView struct {
 
 // Stage Stage is one stage with its hosts.
 type Stage struct {
-	// AsOf AsOf is until when the answer is known to be true.
-	AsOf    time.Time `json:"as_of"`
-	Cluster string    `json:"cluster"`
-
-	// Command Command is the command line that gives the same answer.
-	Command string `json:"command"`
-
 	// Counts Counts are the hosts of a stage by what is expected of them.
 	Counts StageCounts `json:"counts"`
 
 	// Events the last ones, the newest first
 	Events []OrchestratorEvent `json:"events"`
-
-	// Generation Generation grows with each change.
-	Generation int64 `json:"generation"`
-	Limit      int64 `json:"limit"`
+	Limit  int64               `json:"limit"`
 
 	// Matched with them
 	Matched int64 `json:"matched"`
@@ -1770,18 +1750,12 @@ type Stage struct {
 	Next   int64 `json:"next"`
 	Offset int64 `json:"offset"`
 
-	// Partial Partial says what could not be read, and why.
-	Partial []string `json:"partial"`
-
 	// Resume Resume is the command that approves what is stopped; empty: nothing is.
 	Resume string `json:"resume"`
 
 	// Since of the present change, or of the end of the last one
 	Since *time.Time `json:"since,omitempty"`
 	Stage string     `json:"stage"`
-
-	// Stale Stale is why it may no longer be, such as a lost connection; empty: it is current, however old its last change.
-	Stale string `json:"stale"`
 
 	// State State is stopped, changing, waiting or done; empty: Why says why it is not known.
 	State string `json:"state"`
@@ -1844,23 +1818,6 @@ type StageHostStatus struct {
 	// Waits why it has no turn, or no content
 	Waits *string `json:"waits,omitempty"`
 	Zone  *string `json:"zone,omitempty"`
-}
-
-// StageRow StageRow is one stage in a list.
-type StageRow struct {
-	// Counts Counts are the hosts of a stage by what is expected of them.
-	Counts StageCounts `json:"counts"`
-
-	// Since of the present change, or of the end of the last one
-	Since *time.Time `json:"since,omitempty"`
-	Stage string     `json:"stage"`
-
-	// State State is stopped, changing, waiting or done; empty: Why says why it is not known.
-	State string `json:"state"`
-
-	// Stopped Stopped is how many changes are stopped.
-	Stopped int64  `json:"stopped"`
-	Why     string `json:"why"`
 }
 
 // StageStatus Status is one stage for people.
@@ -1937,36 +1894,41 @@ type StageStop struct {
 	Turn string  `json:"turn"`
 }
 
-// Stages Stages are the stages of a cluster.
-type Stages struct {
-	// AsOf AsOf is until when the answer is known to be true.
-	AsOf    time.Time `json:"as_of"`
-	Cluster string    `json:"cluster"`
-
-	// Command Command is the command line that gives the same answer.
-	Command string `json:"command"`
-
-	// Generation Generation grows with each change.
-	Generation int64 `json:"generation"`
-
-	// Partial Partial says what could not be read, and why.
-	Partial []string `json:"partial"`
-
-	// Stages in order of their names
-	Stages []StageRow `json:"stages"`
-
-	// Stale Stale is why it may no longer be, such as a lost connection; empty: it is current, however old its last change.
-	Stale string `json:"stale"`
-}
-
 // Target Target is hosts as Prometheus' HTTP service discovery takes them.
 type Target struct {
 	Labels  map[string]string `json:"labels"`
 	Targets []string          `json:"targets"`
 }
 
+// ListAuditParams defines parameters for ListAudit.
+type ListAuditParams struct {
+	// Offset How many to leave out.
+	Offset *int `form:"offset,omitempty" json:"offset,omitempty"`
+
+	// Limit How many to return at most.
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
 // ListChangesParams defines parameters for ListChanges.
 type ListChangesParams struct {
+	// Kind Only events or changes of the kind; kinds of events separated by commas.
+	Kind *string `form:"kind,omitempty" json:"kind,omitempty"`
+
+	// State Only those in the state: of changes `in_progress` or `ended`, of a rollout's hosts theirs.
+	State *string `form:"state,omitempty" json:"state,omitempty"`
+
+	// Offset How many to leave out.
+	Offset *int `form:"offset,omitempty" json:"offset,omitempty"`
+
+	// Limit How many to return at most.
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// GetChangeParams defines parameters for GetChange.
+type GetChangeParams struct {
+	// State Only those in the state: of changes `in_progress` or `ended`, of a rollout's hosts theirs.
+	State *string `form:"state,omitempty" json:"state,omitempty"`
+
 	// Offset How many to leave out.
 	Offset *int `form:"offset,omitempty" json:"offset,omitempty"`
 
@@ -1976,7 +1938,7 @@ type ListChangesParams struct {
 
 // ListEventsParams defines parameters for ListEvents.
 type ListEventsParams struct {
-	// Kind Only events of the kinds, separated by commas.
+	// Kind Only events or changes of the kind; kinds of events separated by commas.
 	Kind *string `form:"kind,omitempty" json:"kind,omitempty"`
 
 	// Host Only events of the host.
@@ -2034,39 +1996,6 @@ type ListProfileChangesParams struct {
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
-// GetRolloutParams defines parameters for GetRollout.
-type GetRolloutParams struct {
-	// State Only those in the state.
-	State *string `form:"state,omitempty" json:"state,omitempty"`
-
-	// Offset How many to leave out.
-	Offset *int `form:"offset,omitempty" json:"offset,omitempty"`
-
-	// Limit How many to return at most.
-	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
-}
-
-// ListRunsParams defines parameters for ListRuns.
-type ListRunsParams struct {
-	// State Only those in the state.
-	State *string `form:"state,omitempty" json:"state,omitempty"`
-
-	// Offset How many to leave out.
-	Offset *int `form:"offset,omitempty" json:"offset,omitempty"`
-
-	// Limit How many to return at most.
-	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
-}
-
-// GetRunParams defines parameters for GetRun.
-type GetRunParams struct {
-	// Offset How many to leave out.
-	Offset *int `form:"offset,omitempty" json:"offset,omitempty"`
-
-	// Limit How many to return at most.
-	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
-}
-
 // ListServicesParams defines parameters for ListServices.
 type ListServicesParams struct {
 	// Offset How many to leave out.
@@ -2076,18 +2005,9 @@ type ListServicesParams struct {
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
-// GetStageParams defines parameters for GetStage.
-type GetStageParams struct {
-	// Offset How many to leave out.
-	Offset *int `form:"offset,omitempty" json:"offset,omitempty"`
-
-	// Limit How many to return at most.
-	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
-}
-
 // GetStreamParams defines parameters for GetStream.
 type GetStreamParams struct {
-	// Kind Only events of the kinds, separated by commas.
+	// Kind Only events or changes of the kind; kinds of events separated by commas.
 	Kind *string `form:"kind,omitempty" json:"kind,omitempty"`
 
 	// Host Only events of the host.
@@ -2212,10 +2132,20 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/fleet/clusters/{cluster}/attention (the `GetAttention` operationId).
 	GetAttention(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListChanges Who changed the cluster, when and why, the newest first.
+	// ListAudit Who changed the cluster, when and why, the newest first.
 	//
-	// Corresponds with GET /v1/fleet/clusters/{cluster}/audit (the `ListChanges` operationId).
+	// Corresponds with GET /v1/fleet/clusters/{cluster}/audit (the `ListAudit` operationId).
+	ListAudit(ctx context.Context, cluster string, params *ListAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListChanges All that reaches hosts one after the other: versions, files of stages, runs and leases. The ones in progress come first.
+	//
+	// Corresponds with GET /v1/fleet/clusters/{cluster}/changes (the `ListChanges` operationId).
 	ListChanges(ctx context.Context, cluster string, params *ListChangesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetChange One change with its hosts; its ID is KIND.NAME.
+	//
+	// Corresponds with GET /v1/fleet/clusters/{cluster}/changes/{change} (the `GetChange` operationId).
+	GetChange(ctx context.Context, cluster string, change string, params *GetChangeParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetDependencies Which hosts require services of which.
 	//
@@ -2252,26 +2182,6 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/fleet/clusters/{cluster}/profile/history (the `ListProfileChanges` operationId).
 	ListProfileChanges(ctx context.Context, cluster string, params *ListProfileChangesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetRollout The rollout of the desired version.
-	//
-	// Corresponds with GET /v1/fleet/clusters/{cluster}/rollout (the `GetRollout` operationId).
-	GetRollout(ctx context.Context, cluster string, params *GetRolloutParams, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// GetFinishedRollout One rollout that ended, with its hosts.
-	//
-	// Corresponds with GET /v1/fleet/clusters/{cluster}/rollouts/{rollout} (the `GetFinishedRollout` operationId).
-	GetFinishedRollout(ctx context.Context, cluster string, rollout string, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// ListRuns Runs, the newest first.
-	//
-	// Corresponds with GET /v1/fleet/clusters/{cluster}/runs (the `ListRuns` operationId).
-	ListRuns(ctx context.Context, cluster string, params *ListRunsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// GetRun One run with its members.
-	//
-	// Corresponds with GET /v1/fleet/clusters/{cluster}/runs/{run} (the `GetRun` operationId).
-	GetRun(ctx context.Context, cluster string, run string, params *GetRunParams, reqEditors ...RequestEditorFn) (*http.Response, error)
-
 	// ListServices Services and who requires them.
 	//
 	// Corresponds with GET /v1/fleet/clusters/{cluster}/services (the `ListServices` operationId).
@@ -2286,16 +2196,6 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/fleet/clusters/{cluster}/slots (the `ListSlots` operationId).
 	ListSlots(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// ListStages Stages: new content of files, host by host.
-	//
-	// Corresponds with GET /v1/fleet/clusters/{cluster}/stages (the `ListStages` operationId).
-	ListStages(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// GetStage One stage with its hosts, and what stopped it.
-	//
-	// Corresponds with GET /v1/fleet/clusters/{cluster}/stages/{stage} (the `GetStage` operationId).
-	GetStage(ctx context.Context, cluster string, stage string, params *GetStageParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetStream Server-sent events: `change`, `journal`, `reset`, `end`. `Last-Event-ID` resumes.
 	//
@@ -2353,11 +2253,41 @@ func (c *Client) GetAttention(ctx context.Context, cluster string, reqEditors ..
 	return c.Client.Do(req)
 }
 
-// ListChanges Who changed the cluster, when and why, the newest first.
+// ListAudit Who changed the cluster, when and why, the newest first.
 //
-// Corresponds with GET /v1/fleet/clusters/{cluster}/audit (the `ListChanges` operationId).
+// Corresponds with GET /v1/fleet/clusters/{cluster}/audit (the `ListAudit` operationId).
+func (c *Client) ListAudit(ctx context.Context, cluster string, params *ListAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListAuditRequest(c.Server, cluster, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListChanges All that reaches hosts one after the other: versions, files of stages, runs and leases. The ones in progress come first.
+//
+// Corresponds with GET /v1/fleet/clusters/{cluster}/changes (the `ListChanges` operationId).
 func (c *Client) ListChanges(ctx context.Context, cluster string, params *ListChangesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListChangesRequest(c.Server, cluster, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetChange One change with its hosts; its ID is KIND.NAME.
+//
+// Corresponds with GET /v1/fleet/clusters/{cluster}/changes/{change} (the `GetChange` operationId).
+func (c *Client) GetChange(ctx context.Context, cluster string, change string, params *GetChangeParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetChangeRequest(c.Server, cluster, change, params)
 	if err != nil {
 		return nil, err
 	}
@@ -2473,66 +2403,6 @@ func (c *Client) ListProfileChanges(ctx context.Context, cluster string, params 
 	return c.Client.Do(req)
 }
 
-// GetRollout The rollout of the desired version.
-//
-// Corresponds with GET /v1/fleet/clusters/{cluster}/rollout (the `GetRollout` operationId).
-func (c *Client) GetRollout(ctx context.Context, cluster string, params *GetRolloutParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewGetRolloutRequest(c.Server, cluster, params)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// GetFinishedRollout One rollout that ended, with its hosts.
-//
-// Corresponds with GET /v1/fleet/clusters/{cluster}/rollouts/{rollout} (the `GetFinishedRollout` operationId).
-func (c *Client) GetFinishedRollout(ctx context.Context, cluster string, rollout string, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewGetFinishedRolloutRequest(c.Server, cluster, rollout)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// ListRuns Runs, the newest first.
-//
-// Corresponds with GET /v1/fleet/clusters/{cluster}/runs (the `ListRuns` operationId).
-func (c *Client) ListRuns(ctx context.Context, cluster string, params *ListRunsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewListRunsRequest(c.Server, cluster, params)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// GetRun One run with its members.
-//
-// Corresponds with GET /v1/fleet/clusters/{cluster}/runs/{run} (the `GetRun` operationId).
-func (c *Client) GetRun(ctx context.Context, cluster string, run string, params *GetRunParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewGetRunRequest(c.Server, cluster, run, params)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
 // ListServices Services and who requires them.
 //
 // Corresponds with GET /v1/fleet/clusters/{cluster}/services (the `ListServices` operationId).
@@ -2568,36 +2438,6 @@ func (c *Client) GetService(ctx context.Context, cluster string, service string,
 // Corresponds with GET /v1/fleet/clusters/{cluster}/slots (the `ListSlots` operationId).
 func (c *Client) ListSlots(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListSlotsRequest(c.Server, cluster)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// ListStages Stages: new content of files, host by host.
-//
-// Corresponds with GET /v1/fleet/clusters/{cluster}/stages (the `ListStages` operationId).
-func (c *Client) ListStages(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewListStagesRequest(c.Server, cluster)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// GetStage One stage with its hosts, and what stopped it.
-//
-// Corresponds with GET /v1/fleet/clusters/{cluster}/stages/{stage} (the `GetStage` operationId).
-func (c *Client) GetStage(ctx context.Context, cluster string, stage string, params *GetStageParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewGetStageRequest(c.Server, cluster, stage, params)
 	if err != nil {
 		return nil, err
 	}
@@ -2733,8 +2573,8 @@ func NewGetAttentionRequest(server string, cluster string) (*http.Request, error
 	return req, nil
 }
 
-// NewListChangesRequest constructs an http.Request for the ListChanges method
-func NewListChangesRequest(server string, cluster string, params *ListChangesParams) (*http.Request, error) {
+// NewListAuditRequest constructs an http.Request for the ListAudit method
+func NewListAuditRequest(server string, cluster string, params *ListAuditParams) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -2767,6 +2607,181 @@ func NewListChangesRequest(server string, cluster string, params *ListChangesPar
 		// styled parameters, preserving literal commas as delimiters
 		// per the OpenAPI spec (e.g. "color=blue,black,brown").
 		var rawQueryFragments []string
+
+		if params.Offset != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "offset", *params.Offset, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+		}
+
+		if params.Limit != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListChangesRequest constructs an http.Request for the ListChanges method
+func NewListChangesRequest(server string, cluster string, params *ListChangesParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "cluster", cluster, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/fleet/clusters/%s/changes", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Kind != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "kind", *params.Kind, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+		}
+
+		if params.State != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "state", *params.State, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+		}
+
+		if params.Offset != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "offset", *params.Offset, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+		}
+
+		if params.Limit != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetChangeRequest constructs an http.Request for the GetChange method
+func NewGetChangeRequest(server string, cluster string, change string, params *GetChangeParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "cluster", cluster, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "change", change, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/fleet/clusters/%s/changes/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.State != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "state", *params.State, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+		}
 
 		if params.Offset != nil {
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "offset", *params.Offset, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
@@ -3267,281 +3282,6 @@ func NewListProfileChangesRequest(server string, cluster string, params *ListPro
 	return req, nil
 }
 
-// NewGetRolloutRequest constructs an http.Request for the GetRollout method
-func NewGetRolloutRequest(server string, cluster string, params *GetRolloutParams) (*http.Request, error) {
-	var err error
-
-	var pathParam0 string
-
-	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "cluster", cluster, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
-	if err != nil {
-		return nil, err
-	}
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/v1/fleet/clusters/%s/rollout", pathParam0)
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	if params != nil {
-		// queryValues collects non-styled parameters (passthrough, JSON)
-		// that are safe to round-trip through url.Values.Encode().
-		queryValues := queryURL.Query()
-		// rawQueryFragments collects pre-encoded query fragments from
-		// styled parameters, preserving literal commas as delimiters
-		// per the OpenAPI spec (e.g. "color=blue,black,brown").
-		var rawQueryFragments []string
-
-		if params.State != nil {
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "state", *params.State, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-		}
-
-		if params.Offset != nil {
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "offset", *params.Offset, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-		}
-
-		if params.Limit != nil {
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-		}
-
-		if encoded := queryValues.Encode(); encoded != "" {
-			rawQueryFragments = append(rawQueryFragments, encoded)
-		}
-		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
-	}
-
-	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-
-	return req, nil
-}
-
-// NewGetFinishedRolloutRequest constructs an http.Request for the GetFinishedRollout method
-func NewGetFinishedRolloutRequest(server string, cluster string, rollout string) (*http.Request, error) {
-	var err error
-
-	var pathParam0 string
-
-	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "cluster", cluster, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
-	if err != nil {
-		return nil, err
-	}
-
-	var pathParam1 string
-
-	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "rollout", rollout, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
-	if err != nil {
-		return nil, err
-	}
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/v1/fleet/clusters/%s/rollouts/%s", pathParam0, pathParam1)
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-
-	return req, nil
-}
-
-// NewListRunsRequest constructs an http.Request for the ListRuns method
-func NewListRunsRequest(server string, cluster string, params *ListRunsParams) (*http.Request, error) {
-	var err error
-
-	var pathParam0 string
-
-	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "cluster", cluster, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
-	if err != nil {
-		return nil, err
-	}
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/v1/fleet/clusters/%s/runs", pathParam0)
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	if params != nil {
-		// queryValues collects non-styled parameters (passthrough, JSON)
-		// that are safe to round-trip through url.Values.Encode().
-		queryValues := queryURL.Query()
-		// rawQueryFragments collects pre-encoded query fragments from
-		// styled parameters, preserving literal commas as delimiters
-		// per the OpenAPI spec (e.g. "color=blue,black,brown").
-		var rawQueryFragments []string
-
-		if params.State != nil {
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "state", *params.State, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-		}
-
-		if params.Offset != nil {
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "offset", *params.Offset, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-		}
-
-		if params.Limit != nil {
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-		}
-
-		if encoded := queryValues.Encode(); encoded != "" {
-			rawQueryFragments = append(rawQueryFragments, encoded)
-		}
-		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
-	}
-
-	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-
-	return req, nil
-}
-
-// NewGetRunRequest constructs an http.Request for the GetRun method
-func NewGetRunRequest(server string, cluster string, run string, params *GetRunParams) (*http.Request, error) {
-	var err error
-
-	var pathParam0 string
-
-	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "cluster", cluster, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
-	if err != nil {
-		return nil, err
-	}
-
-	var pathParam1 string
-
-	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "run", run, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
-	if err != nil {
-		return nil, err
-	}
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/v1/fleet/clusters/%s/runs/%s", pathParam0, pathParam1)
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	if params != nil {
-		// queryValues collects non-styled parameters (passthrough, JSON)
-		// that are safe to round-trip through url.Values.Encode().
-		queryValues := queryURL.Query()
-		// rawQueryFragments collects pre-encoded query fragments from
-		// styled parameters, preserving literal commas as delimiters
-		// per the OpenAPI spec (e.g. "color=blue,black,brown").
-		var rawQueryFragments []string
-
-		if params.Offset != nil {
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "offset", *params.Offset, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-		}
-
-		if params.Limit != nil {
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-		}
-
-		if encoded := queryValues.Encode(); encoded != "" {
-			rawQueryFragments = append(rawQueryFragments, encoded)
-		}
-		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
-	}
-
-	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-
-	return req, nil
-}
-
 // NewListServicesRequest constructs an http.Request for the ListServices method
 func NewListServicesRequest(server string, cluster string, params *ListServicesParams) (*http.Request, error) {
 	var err error
@@ -3676,116 +3416,6 @@ func NewListSlotsRequest(server string, cluster string) (*http.Request, error) {
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
-	}
-
-	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-
-	return req, nil
-}
-
-// NewListStagesRequest constructs an http.Request for the ListStages method
-func NewListStagesRequest(server string, cluster string) (*http.Request, error) {
-	var err error
-
-	var pathParam0 string
-
-	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "cluster", cluster, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
-	if err != nil {
-		return nil, err
-	}
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/v1/fleet/clusters/%s/stages", pathParam0)
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-
-	return req, nil
-}
-
-// NewGetStageRequest constructs an http.Request for the GetStage method
-func NewGetStageRequest(server string, cluster string, stage string, params *GetStageParams) (*http.Request, error) {
-	var err error
-
-	var pathParam0 string
-
-	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "cluster", cluster, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
-	if err != nil {
-		return nil, err
-	}
-
-	var pathParam1 string
-
-	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "stage", stage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
-	if err != nil {
-		return nil, err
-	}
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/v1/fleet/clusters/%s/stages/%s", pathParam0, pathParam1)
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	if params != nil {
-		// queryValues collects non-styled parameters (passthrough, JSON)
-		// that are safe to round-trip through url.Values.Encode().
-		queryValues := queryURL.Query()
-		// rawQueryFragments collects pre-encoded query fragments from
-		// styled parameters, preserving literal commas as delimiters
-		// per the OpenAPI spec (e.g. "color=blue,black,brown").
-		var rawQueryFragments []string
-
-		if params.Offset != nil {
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "offset", *params.Offset, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-		}
-
-		if params.Limit != nil {
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-		}
-
-		if encoded := queryValues.Encode(); encoded != "" {
-			rawQueryFragments = append(rawQueryFragments, encoded)
-		}
-		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -4071,12 +3701,26 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/fleet/clusters/{cluster}/attention (the `GetAttention` operationId).
 	GetAttentionWithResponse(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*GetAttentionResponse, error)
 
-	// ListChangesWithResponse Who changed the cluster, when and why, the newest first.
+	// ListAuditWithResponse Who changed the cluster, when and why, the newest first.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
-	// Corresponds with GET /v1/fleet/clusters/{cluster}/audit (the `ListChanges` operationId).
+	// Corresponds with GET /v1/fleet/clusters/{cluster}/audit (the `ListAudit` operationId).
+	ListAuditWithResponse(ctx context.Context, cluster string, params *ListAuditParams, reqEditors ...RequestEditorFn) (*ListAuditResponse, error)
+
+	// ListChangesWithResponse All that reaches hosts one after the other: versions, files of stages, runs and leases. The ones in progress come first.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/fleet/clusters/{cluster}/changes (the `ListChanges` operationId).
 	ListChangesWithResponse(ctx context.Context, cluster string, params *ListChangesParams, reqEditors ...RequestEditorFn) (*ListChangesResponse, error)
+
+	// GetChangeWithResponse One change with its hosts; its ID is KIND.NAME.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/fleet/clusters/{cluster}/changes/{change} (the `GetChange` operationId).
+	GetChangeWithResponse(ctx context.Context, cluster string, change string, params *GetChangeParams, reqEditors ...RequestEditorFn) (*GetChangeResponse, error)
 
 	// GetDependenciesWithResponse Which hosts require services of which.
 	//
@@ -4127,34 +3771,6 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/fleet/clusters/{cluster}/profile/history (the `ListProfileChanges` operationId).
 	ListProfileChangesWithResponse(ctx context.Context, cluster string, params *ListProfileChangesParams, reqEditors ...RequestEditorFn) (*ListProfileChangesResponse, error)
 
-	// GetRolloutWithResponse The rollout of the desired version.
-	//
-	// Returns a wrapper object for the known response body format(s).
-	//
-	// Corresponds with GET /v1/fleet/clusters/{cluster}/rollout (the `GetRollout` operationId).
-	GetRolloutWithResponse(ctx context.Context, cluster string, params *GetRolloutParams, reqEditors ...RequestEditorFn) (*GetRolloutResponse, error)
-
-	// GetFinishedRolloutWithResponse One rollout that ended, with its hosts.
-	//
-	// Returns a wrapper object for the known response body format(s).
-	//
-	// Corresponds with GET /v1/fleet/clusters/{cluster}/rollouts/{rollout} (the `GetFinishedRollout` operationId).
-	GetFinishedRolloutWithResponse(ctx context.Context, cluster string, rollout string, reqEditors ...RequestEditorFn) (*GetFinishedRolloutResponse, error)
-
-	// ListRunsWithResponse Runs, the newest first.
-	//
-	// Returns a wrapper object for the known response body format(s).
-	//
-	// Corresponds with GET /v1/fleet/clusters/{cluster}/runs (the `ListRuns` operationId).
-	ListRunsWithResponse(ctx context.Context, cluster string, params *ListRunsParams, reqEditors ...RequestEditorFn) (*ListRunsResponse, error)
-
-	// GetRunWithResponse One run with its members.
-	//
-	// Returns a wrapper object for the known response body format(s).
-	//
-	// Corresponds with GET /v1/fleet/clusters/{cluster}/runs/{run} (the `GetRun` operationId).
-	GetRunWithResponse(ctx context.Context, cluster string, run string, params *GetRunParams, reqEditors ...RequestEditorFn) (*GetRunResponse, error)
-
 	// ListServicesWithResponse Services and who requires them.
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -4175,20 +3791,6 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /v1/fleet/clusters/{cluster}/slots (the `ListSlots` operationId).
 	ListSlotsWithResponse(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*ListSlotsResponse, error)
-
-	// ListStagesWithResponse Stages: new content of files, host by host.
-	//
-	// Returns a wrapper object for the known response body format(s).
-	//
-	// Corresponds with GET /v1/fleet/clusters/{cluster}/stages (the `ListStages` operationId).
-	ListStagesWithResponse(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*ListStagesResponse, error)
-
-	// GetStageWithResponse One stage with its hosts, and what stopped it.
-	//
-	// Returns a wrapper object for the known response body format(s).
-	//
-	// Corresponds with GET /v1/fleet/clusters/{cluster}/stages/{stage} (the `GetStage` operationId).
-	GetStageWithResponse(ctx context.Context, cluster string, stage string, params *GetStageParams, reqEditors ...RequestEditorFn) (*GetStageResponse, error)
 
 	// GetStreamWithResponse Server-sent events: `change`, `journal`, `reset`, `end`. `Last-Event-ID` resumes.
 	//
@@ -4349,7 +3951,7 @@ func (r GetAttentionResponse) ContentType() string {
 	return ""
 }
 
-type ListChangesResponse struct {
+type ListAuditResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
@@ -4359,7 +3961,55 @@ type ListChangesResponse struct {
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r ListChangesResponse) GetJSON200() *Audit {
+func (r ListAuditResponse) GetJSON200() *Audit {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ListAuditResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListAuditResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListAuditResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListAuditResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListAuditResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListChangesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Changes
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListChangesResponse) GetJSON200() *Changes {
 	return r.JSON200
 }
 
@@ -4391,6 +4041,54 @@ func (r ListChangesResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ListChangesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetChangeResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Change
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetChangeResponse) GetJSON200() *Change {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetChangeResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetChangeResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetChangeResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetChangeResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetChangeResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -4733,198 +4431,6 @@ func (r ListProfileChangesResponse) ContentType() string {
 	return ""
 }
 
-type GetRolloutResponse struct {
-	Body         []byte
-	HTTPResponse *http.Response
-	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *Rollout
-	// JSONDefault the response for an HTTP default `application/json` response
-	JSONDefault *Error
-}
-
-// GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r GetRolloutResponse) GetJSON200() *Rollout {
-	return r.JSON200
-}
-
-// GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r GetRolloutResponse) GetJSONDefault() *Error {
-	return r.JSONDefault
-}
-
-// GetBody returns the raw response body bytes
-func (r GetRolloutResponse) GetBody() []byte {
-	return r.Body
-}
-
-// Status returns HTTPResponse.Status
-func (r GetRolloutResponse) Status() string {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.Status
-	}
-	return http.StatusText(0)
-}
-
-// StatusCode returns HTTPResponse.StatusCode
-func (r GetRolloutResponse) StatusCode() int {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.StatusCode
-	}
-	return 0
-}
-
-// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
-func (r GetRolloutResponse) ContentType() string {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.Header.Get("Content-Type")
-	}
-	return ""
-}
-
-type GetFinishedRolloutResponse struct {
-	Body         []byte
-	HTTPResponse *http.Response
-	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *RolloutRecord
-	// JSONDefault the response for an HTTP default `application/json` response
-	JSONDefault *Error
-}
-
-// GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r GetFinishedRolloutResponse) GetJSON200() *RolloutRecord {
-	return r.JSON200
-}
-
-// GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r GetFinishedRolloutResponse) GetJSONDefault() *Error {
-	return r.JSONDefault
-}
-
-// GetBody returns the raw response body bytes
-func (r GetFinishedRolloutResponse) GetBody() []byte {
-	return r.Body
-}
-
-// Status returns HTTPResponse.Status
-func (r GetFinishedRolloutResponse) Status() string {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.Status
-	}
-	return http.StatusText(0)
-}
-
-// StatusCode returns HTTPResponse.StatusCode
-func (r GetFinishedRolloutResponse) StatusCode() int {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.StatusCode
-	}
-	return 0
-}
-
-// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
-func (r GetFinishedRolloutResponse) ContentType() string {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.Header.Get("Content-Type")
-	}
-	return ""
-}
-
-type ListRunsResponse struct {
-	Body         []byte
-	HTTPResponse *http.Response
-	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *Runs
-	// JSONDefault the response for an HTTP default `application/json` response
-	JSONDefault *Error
-}
-
-// GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r ListRunsResponse) GetJSON200() *Runs {
-	return r.JSON200
-}
-
-// GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r ListRunsResponse) GetJSONDefault() *Error {
-	return r.JSONDefault
-}
-
-// GetBody returns the raw response body bytes
-func (r ListRunsResponse) GetBody() []byte {
-	return r.Body
-}
-
-// Status returns HTTPResponse.Status
-func (r ListRunsResponse) Status() string {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.Status
-	}
-	return http.StatusText(0)
-}
-
-// StatusCode returns HTTPResponse.StatusCode
-func (r ListRunsResponse) StatusCode() int {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.StatusCode
-	}
-	return 0
-}
-
-// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
-func (r ListRunsResponse) ContentType() string {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.Header.Get("Content-Type")
-	}
-	return ""
-}
-
-type GetRunResponse struct {
-	Body         []byte
-	HTTPResponse *http.Response
-	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *Run
-	// JSONDefault the response for an HTTP default `application/json` response
-	JSONDefault *Error
-}
-
-// GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r GetRunResponse) GetJSON200() *Run {
-	return r.JSON200
-}
-
-// GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r GetRunResponse) GetJSONDefault() *Error {
-	return r.JSONDefault
-}
-
-// GetBody returns the raw response body bytes
-func (r GetRunResponse) GetBody() []byte {
-	return r.Body
-}
-
-// Status returns HTTPResponse.Status
-func (r GetRunResponse) Status() string {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.Status
-	}
-	return http.StatusText(0)
-}
-
-// StatusCode returns HTTPResponse.StatusCode
-func (r GetRunResponse) StatusCode() int {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.StatusCode
-	}
-	return 0
-}
-
-// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
-func (r GetRunResponse) ContentType() string {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.Header.Get("Content-Type")
-	}
-	return ""
-}
-
 type ListServicesResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -5069,102 +4575,6 @@ func (r ListSlotsResponse) ContentType() string {
 	return ""
 }
 
-type ListStagesResponse struct {
-	Body         []byte
-	HTTPResponse *http.Response
-	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *Stages
-	// JSONDefault the response for an HTTP default `application/json` response
-	JSONDefault *Error
-}
-
-// GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r ListStagesResponse) GetJSON200() *Stages {
-	return r.JSON200
-}
-
-// GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r ListStagesResponse) GetJSONDefault() *Error {
-	return r.JSONDefault
-}
-
-// GetBody returns the raw response body bytes
-func (r ListStagesResponse) GetBody() []byte {
-	return r.Body
-}
-
-// Status returns HTTPResponse.Status
-func (r ListStagesResponse) Status() string {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.Status
-	}
-	return http.StatusText(0)
-}
-
-// StatusCode returns HTTPResponse.StatusCode
-func (r ListStagesResponse) StatusCode() int {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.StatusCode
-	}
-	return 0
-}
-
-// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
-func (r ListStagesResponse) ContentType() string {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.Header.Get("Content-Type")
-	}
-	return ""
-}
-
-type GetStageResponse struct {
-	Body         []byte
-	HTTPResponse *http.Response
-	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *Stage
-	// JSONDefault the response for an HTTP default `application/json` response
-	JSONDefault *Error
-}
-
-// GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r GetStageResponse) GetJSON200() *Stage {
-	return r.JSON200
-}
-
-// GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r GetStageResponse) GetJSONDefault() *Error {
-	return r.JSONDefault
-}
-
-// GetBody returns the raw response body bytes
-func (r GetStageResponse) GetBody() []byte {
-	return r.Body
-}
-
-// Status returns HTTPResponse.Status
-func (r GetStageResponse) Status() string {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.Status
-	}
-	return http.StatusText(0)
-}
-
-// StatusCode returns HTTPResponse.StatusCode
-func (r GetStageResponse) StatusCode() int {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.StatusCode
-	}
-	return 0
-}
-
-// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
-func (r GetStageResponse) ContentType() string {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.Header.Get("Content-Type")
-	}
-	return ""
-}
-
 type GetStreamResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -5293,17 +4703,43 @@ func (c *ClientWithResponses) GetAttentionWithResponse(ctx context.Context, clus
 	return ParseGetAttentionResponse(rsp)
 }
 
-// ListChangesWithResponse Who changed the cluster, when and why, the newest first.
+// ListAuditWithResponse Who changed the cluster, when and why, the newest first.
 //
 // Returns a wrapper object for the known response body format(s).
 //
-// Corresponds with GET /v1/fleet/clusters/{cluster}/audit (the `ListChanges` operationId).
+// Corresponds with GET /v1/fleet/clusters/{cluster}/audit (the `ListAudit` operationId).
+func (c *ClientWithResponses) ListAuditWithResponse(ctx context.Context, cluster string, params *ListAuditParams, reqEditors ...RequestEditorFn) (*ListAuditResponse, error) {
+	rsp, err := c.ListAudit(ctx, cluster, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListAuditResponse(rsp)
+}
+
+// ListChangesWithResponse All that reaches hosts one after the other: versions, files of stages, runs and leases. The ones in progress come first.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/fleet/clusters/{cluster}/changes (the `ListChanges` operationId).
 func (c *ClientWithResponses) ListChangesWithResponse(ctx context.Context, cluster string, params *ListChangesParams, reqEditors ...RequestEditorFn) (*ListChangesResponse, error) {
 	rsp, err := c.ListChanges(ctx, cluster, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
 	return ParseListChangesResponse(rsp)
+}
+
+// GetChangeWithResponse One change with its hosts; its ID is KIND.NAME.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/fleet/clusters/{cluster}/changes/{change} (the `GetChange` operationId).
+func (c *ClientWithResponses) GetChangeWithResponse(ctx context.Context, cluster string, change string, params *GetChangeParams, reqEditors ...RequestEditorFn) (*GetChangeResponse, error) {
+	rsp, err := c.GetChange(ctx, cluster, change, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetChangeResponse(rsp)
 }
 
 // GetDependenciesWithResponse Which hosts require services of which.
@@ -5397,58 +4833,6 @@ func (c *ClientWithResponses) ListProfileChangesWithResponse(ctx context.Context
 	return ParseListProfileChangesResponse(rsp)
 }
 
-// GetRolloutWithResponse The rollout of the desired version.
-//
-// Returns a wrapper object for the known response body format(s).
-//
-// Corresponds with GET /v1/fleet/clusters/{cluster}/rollout (the `GetRollout` operationId).
-func (c *ClientWithResponses) GetRolloutWithResponse(ctx context.Context, cluster string, params *GetRolloutParams, reqEditors ...RequestEditorFn) (*GetRolloutResponse, error) {
-	rsp, err := c.GetRollout(ctx, cluster, params, reqEditors...)
-	if err != nil {
-		return nil, err
-	}
-	return ParseGetRolloutResponse(rsp)
-}
-
-// GetFinishedRolloutWithResponse One rollout that ended, with its hosts.
-//
-// Returns a wrapper object for the known response body format(s).
-//
-// Corresponds with GET /v1/fleet/clusters/{cluster}/rollouts/{rollout} (the `GetFinishedRollout` operationId).
-func (c *ClientWithResponses) GetFinishedRolloutWithResponse(ctx context.Context, cluster string, rollout string, reqEditors ...RequestEditorFn) (*GetFinishedRolloutResponse, error) {
-	rsp, err := c.GetFinishedRollout(ctx, cluster, rollout, reqEditors...)
-	if err != nil {
-		return nil, err
-	}
-	return ParseGetFinishedRolloutResponse(rsp)
-}
-
-// ListRunsWithResponse Runs, the newest first.
-//
-// Returns a wrapper object for the known response body format(s).
-//
-// Corresponds with GET /v1/fleet/clusters/{cluster}/runs (the `ListRuns` operationId).
-func (c *ClientWithResponses) ListRunsWithResponse(ctx context.Context, cluster string, params *ListRunsParams, reqEditors ...RequestEditorFn) (*ListRunsResponse, error) {
-	rsp, err := c.ListRuns(ctx, cluster, params, reqEditors...)
-	if err != nil {
-		return nil, err
-	}
-	return ParseListRunsResponse(rsp)
-}
-
-// GetRunWithResponse One run with its members.
-//
-// Returns a wrapper object for the known response body format(s).
-//
-// Corresponds with GET /v1/fleet/clusters/{cluster}/runs/{run} (the `GetRun` operationId).
-func (c *ClientWithResponses) GetRunWithResponse(ctx context.Context, cluster string, run string, params *GetRunParams, reqEditors ...RequestEditorFn) (*GetRunResponse, error) {
-	rsp, err := c.GetRun(ctx, cluster, run, params, reqEditors...)
-	if err != nil {
-		return nil, err
-	}
-	return ParseGetRunResponse(rsp)
-}
-
 // ListServicesWithResponse Services and who requires them.
 //
 // Returns a wrapper object for the known response body format(s).
@@ -5486,32 +4870,6 @@ func (c *ClientWithResponses) ListSlotsWithResponse(ctx context.Context, cluster
 		return nil, err
 	}
 	return ParseListSlotsResponse(rsp)
-}
-
-// ListStagesWithResponse Stages: new content of files, host by host.
-//
-// Returns a wrapper object for the known response body format(s).
-//
-// Corresponds with GET /v1/fleet/clusters/{cluster}/stages (the `ListStages` operationId).
-func (c *ClientWithResponses) ListStagesWithResponse(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*ListStagesResponse, error) {
-	rsp, err := c.ListStages(ctx, cluster, reqEditors...)
-	if err != nil {
-		return nil, err
-	}
-	return ParseListStagesResponse(rsp)
-}
-
-// GetStageWithResponse One stage with its hosts, and what stopped it.
-//
-// Returns a wrapper object for the known response body format(s).
-//
-// Corresponds with GET /v1/fleet/clusters/{cluster}/stages/{stage} (the `GetStage` operationId).
-func (c *ClientWithResponses) GetStageWithResponse(ctx context.Context, cluster string, stage string, params *GetStageParams, reqEditors ...RequestEditorFn) (*GetStageResponse, error) {
-	rsp, err := c.GetStage(ctx, cluster, stage, params, reqEditors...)
-	if err != nil {
-		return nil, err
-	}
-	return ParseGetStageResponse(rsp)
 }
 
 // GetStreamWithResponse Server-sent events: `change`, `journal`, `reset`, `end`. `Last-Event-ID` resumes.
@@ -5639,6 +4997,39 @@ func ParseGetAttentionResponse(rsp *http.Response) (*GetAttentionResponse, error
 	return response, nil
 }
 
+// ParseListAuditResponse parses an HTTP response from a ListAuditWithResponse call
+func ParseListAuditResponse(rsp *http.Response) (*ListAuditResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListAuditResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Audit
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseListChangesResponse parses an HTTP response from a ListChangesWithResponse call
 func ParseListChangesResponse(rsp *http.Response) (*ListChangesResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -5654,7 +5045,40 @@ func ParseListChangesResponse(rsp *http.Response) (*ListChangesResponse, error) 
 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest Audit
+		var dest Changes
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetChangeResponse parses an HTTP response from a GetChangeWithResponse call
+func ParseGetChangeResponse(rsp *http.Response) (*GetChangeResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetChangeResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Change
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -5903,138 +5327,6 @@ func ParseListProfileChangesResponse(rsp *http.Response) (*ListProfileChangesRes
 	return response, nil
 }
 
-// ParseGetRolloutResponse parses an HTTP response from a GetRolloutWithResponse call
-func ParseGetRolloutResponse(rsp *http.Response) (*GetRolloutResponse, error) {
-	bodyBytes, err := io.ReadAll(rsp.Body)
-	defer func() { _ = rsp.Body.Close() }()
-	if err != nil {
-		return nil, err
-	}
-
-	response := &GetRolloutResponse{
-		Body:         bodyBytes,
-		HTTPResponse: rsp,
-	}
-
-	switch {
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest Rollout
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON200 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest Error
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSONDefault = &dest
-
-	}
-
-	return response, nil
-}
-
-// ParseGetFinishedRolloutResponse parses an HTTP response from a GetFinishedRolloutWithResponse call
-func ParseGetFinishedRolloutResponse(rsp *http.Response) (*GetFinishedRolloutResponse, error) {
-	bodyBytes, err := io.ReadAll(rsp.Body)
-	defer func() { _ = rsp.Body.Close() }()
-	if err != nil {
-		return nil, err
-	}
-
-	response := &GetFinishedRolloutResponse{
-		Body:         bodyBytes,
-		HTTPResponse: rsp,
-	}
-
-	switch {
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest RolloutRecord
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON200 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest Error
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSONDefault = &dest
-
-	}
-
-	return response, nil
-}
-
-// ParseListRunsResponse parses an HTTP response from a ListRunsWithResponse call
-func ParseListRunsResponse(rsp *http.Response) (*ListRunsResponse, error) {
-	bodyBytes, err := io.ReadAll(rsp.Body)
-	defer func() { _ = rsp.Body.Close() }()
-	if err != nil {
-		return nil, err
-	}
-
-	response := &ListRunsResponse{
-		Body:         bodyBytes,
-		HTTPResponse: rsp,
-	}
-
-	switch {
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest Runs
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON200 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest Error
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSONDefault = &dest
-
-	}
-
-	return response, nil
-}
-
-// ParseGetRunResponse parses an HTTP response from a GetRunWithResponse call
-func ParseGetRunResponse(rsp *http.Response) (*GetRunResponse, error) {
-	bodyBytes, err := io.ReadAll(rsp.Body)
-	defer func() { _ = rsp.Body.Close() }()
-	if err != nil {
-		return nil, err
-	}
-
-	response := &GetRunResponse{
-		Body:         bodyBytes,
-		HTTPResponse: rsp,
-	}
-
-	switch {
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest Run
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON200 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest Error
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSONDefault = &dest
-
-	}
-
-	return response, nil
-}
-
 // ParseListServicesResponse parses an HTTP response from a ListServicesWithResponse call
 func ParseListServicesResponse(rsp *http.Response) (*ListServicesResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -6117,72 +5409,6 @@ func ParseListSlotsResponse(rsp *http.Response) (*ListSlotsResponse, error) {
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest Slots
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON200 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest Error
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSONDefault = &dest
-
-	}
-
-	return response, nil
-}
-
-// ParseListStagesResponse parses an HTTP response from a ListStagesWithResponse call
-func ParseListStagesResponse(rsp *http.Response) (*ListStagesResponse, error) {
-	bodyBytes, err := io.ReadAll(rsp.Body)
-	defer func() { _ = rsp.Body.Close() }()
-	if err != nil {
-		return nil, err
-	}
-
-	response := &ListStagesResponse{
-		Body:         bodyBytes,
-		HTTPResponse: rsp,
-	}
-
-	switch {
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest Stages
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON200 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest Error
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSONDefault = &dest
-
-	}
-
-	return response, nil
-}
-
-// ParseGetStageResponse parses an HTTP response from a GetStageWithResponse call
-func ParseGetStageResponse(rsp *http.Response) (*GetStageResponse, error) {
-	bodyBytes, err := io.ReadAll(rsp.Body)
-	defer func() { _ = rsp.Body.Close() }()
-	if err != nil {
-		return nil, err
-	}
-
-	response := &GetStageResponse{
-		Body:         bodyBytes,
-		HTTPResponse: rsp,
-	}
-
-	switch {
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest Stage
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

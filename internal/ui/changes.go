@@ -1,0 +1,279 @@
+package ui
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jorc/jorc/internal/change"
+	"github.com/jorc/jorc/internal/lease"
+	"github.com/jorc/jorc/internal/pace"
+	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/runs"
+	"github.com/jorc/jorc/internal/stage"
+	"github.com/jorc/jorc/internal/text"
+)
+
+// Kinds of changes.
+const (
+	KindVersion = "version" // a rollout
+	KindFiles   = "files"   // new content of a stage
+	KindRun     = "run"
+	KindLease   = "lease" // a host asks for itself
+)
+
+// ChangeKinds returns the kinds of changes, in the order in which they are listed.
+func ChangeKinds() []string { return []string{KindVersion, KindFiles, KindRun, KindLease} }
+
+// ChangeRow is one change in a list of all: what reaches hosts one after the other.
+type ChangeRow struct {
+	ID      string    `json:"id"` // KIND.NAME
+	Kind    string    `json:"kind"`
+	Name    string    `json:"name"` // a version or the id of a rollout that ended, a stage, the id of a run, a host
+	What    string    `json:"what"`
+	State   string    `json:"state"`
+	By      string    `json:"by"`
+	Since   time.Time `json:"since,omitzero"`
+	Hosts   int       `json:"hosts"`
+	Done    int       `json:"done"`
+	Working int       `json:"working"`
+	Failed  int       `json:"failed"`
+	Waits   string    `json:"waits"` // what it waits for, or why it ended so
+	Ended   bool      `json:"ended"`
+}
+
+func changeRow(kind, name string) ChangeRow {
+	return ChangeRow{ID: kind + "." + name, Kind: kind, Name: name}
+}
+
+// VersionRow is the rollout of the desired version.
+func VersionRow(s rollout.Status) ChangeRow {
+	r := changeRow(KindVersion, s.Version)
+	r.What, r.State, r.By, r.Since, r.Ended = "version "+s.Version, s.StateText(), s.By, s.Started, s.Over()
+	r.Hosts, r.Done, r.Working, r.Failed, r.Waits = s.Now.Members, s.Now.Done, s.Now.Working, s.Now.Failed, strings.Join(s.Waits, "; ")
+	return r
+}
+
+// FinishedRow is a rollout that ended.
+func FinishedRow(f rollout.Finished) ChangeRow {
+	r := changeRow(KindVersion, f.ID)
+	r.What, r.State, r.By, r.Since, r.Ended = "version "+f.Version, f.Outcome, f.By, f.Started, true
+	r.Hosts, r.Done, r.Failed, r.Waits = f.Counts.Members, f.Counts.Done, f.Counts.Failed, f.Why
+	return r
+}
+
+// FilesRow is what a stage brings to its hosts.
+func FilesRow(s stage.Status) ChangeRow {
+	r := changeRow(KindFiles, s.Stage)
+	r.What, r.State, r.Since, r.Ended = "files of stage "+s.Stage, s.State, s.Since, s.State == stage.StateDone
+	n := s.Counts
+	r.Hosts, r.Done, r.Working, r.Failed = n.Hosts, n.Done(), n.AtWork, n.Failed
+	if !r.Ended {
+		r.Waits = s.Waits()
+	}
+	return r
+}
+
+// RunRowOf is a run.
+func RunRowOf(run runs.Run) ChangeRow {
+	r := changeRow(KindRun, run.ID)
+	r.What, r.State, r.By, r.Since, r.Ended = "workflow "+run.Request.Workflow+" on "+run.Audience(), string(run.State), run.By, run.Created, run.State.Ended()
+	n := run.Counts
+	r.Hosts, r.Done, r.Working, r.Failed, r.Waits = n.Members, n.Done, n.Running, n.Failed+n.Lost, run.Why
+	if !r.Ended {
+		r.Waits = run.Waits()
+	}
+	return r
+}
+
+// LeaseRow is the lease of a host.
+func LeaseRow(l lease.Shown) ChangeRow {
+	r := changeRow(KindLease, l.Node)
+	r.What, r.State, r.By, r.Since, r.Hosts, r.Waits = "lease of "+l.Node, l.State, l.Node, l.Since, 1, l.Waits
+	if l.Reason != "" {
+		r.What += ": " + l.Reason
+	}
+	switch {
+	case l.Trouble:
+		r.Failed = 1
+	case l.State == lease.ShownGranted:
+		r.Working = 1
+	}
+	return r
+}
+
+// CompareChanges sorts changes: the ones in progress first, and the newest first.
+func CompareChanges(a, b ChangeRow) int {
+	return cmp.Or(pace.CompareBool(a.Ended, b.Ended), b.Since.Compare(a.Since), cmp.Compare(a.ID, b.ID))
+}
+
+// States of a ChangesQuery.
+const (
+	ChangesInProgress = "in_progress"
+	ChangesEnded      = "ended"
+)
+
+// ChangesQuery selects changes.
+type ChangesQuery struct {
+	Kind  string // one of ChangeKinds; empty: all
+	State string // ChangesInProgress or ChangesEnded; empty: all
+	Page
+}
+
+// Changes are the changes of a cluster.
+type Changes struct {
+	About
+	Changes []ChangeRow `json:"changes"` // the ones in progress first, and the newest first
+	Paged
+	// Why says why no rollout of the desired version is listed; empty: it is.
+	Why string `json:"why"`
+	// Schedules are the rules that start runs at set times.
+	Schedules []ScheduleRow `json:"schedules"`
+}
+
+// Changes returns the changes that q selects. It returns ErrQuery.
+func (s *Snapshot) Changes(q ChangesQuery) (Changes, error) {
+	v := Changes{About: s.about("change", "list", "--all"), Changes: []ChangeRow{}, Schedules: s.schedules()}
+	if q.Kind != "" && !slices.Contains(ChangeKinds(), q.Kind) {
+		return v, fmt.Errorf("%w: kind %q is none of %s", ErrQuery, q.Kind, strings.Join(ChangeKinds(), ", "))
+	}
+	if q.State != "" && q.State != ChangesInProgress && q.State != ChangesEnded {
+		return v, fmt.Errorf("%w: state %q is neither %s nor %s", ErrQuery, q.State, ChangesInProgress, ChangesEnded)
+	}
+	all, why := s.changeRows()
+	v.Why = why
+	total := len(all)
+	all = slices.DeleteFunc(all, func(r ChangeRow) bool {
+		return q.Kind != "" && r.Kind != q.Kind || q.State != "" && r.Ended != (q.State == ChangesEnded)
+	})
+	slices.SortFunc(all, CompareChanges)
+	shown, paged := pageOf(all, q.Page, total)
+	v.Changes, v.Paged = append(v.Changes, shown...), paged
+	return v, nil
+}
+
+// changeRows returns all changes; why says why the rollout of the desired version is not among them.
+func (s *Snapshot) changeRows() (all []ChangeRow, why string) {
+	status, ok := s.status()
+	if ok {
+		all = append(all, VersionRow(status))
+	} else {
+		why = s.Rollouts.Usable(s.Stored).Error()
+	}
+	for _, f := range s.Finished {
+		if !ok || f.Version != status.Version || !f.Started.Equal(status.Started) { // that is the present one
+			all = append(all, FinishedRow(f))
+		}
+	}
+	for name, one := range s.derived.stages() {
+		row := FilesRow(one.status)
+		if one.err != nil {
+			row = changeRow(KindFiles, name)
+			row.What, row.Waits = "files of stage "+name, "how far it is is not known: "+one.err.Error()
+		}
+		all = append(all, row)
+	}
+	for _, r := range s.AllRuns {
+		all = append(all, RunRowOf(s.runRow(r).Run))
+	}
+	for _, l := range s.leases() {
+		all = append(all, LeaseRow(l))
+	}
+	return all, why
+}
+
+// leases returns the leases of all hosts, by name.
+func (s *Snapshot) leases() (all []lease.Shown) {
+	for _, node := range s.State.Nodes() {
+		l, _, ok := change.LeaseIn(s.State.Hosts[node])
+		if shown := lease.Show(l); ok && (s.hidden == nil || !s.hidden.names.in(shown)) {
+			all = append(all, shown)
+		}
+	}
+	return all
+}
+
+// ErrNoChange: there is no such change.
+var ErrNoChange = errors.New("no such change")
+
+// ChangeQuery selects hosts of a change.
+type ChangeQuery struct {
+	State string // of a host of a rollout, as in rollout.HostProgress; empty: all
+	Page
+}
+
+// Change is one change with its hosts. One of its kinds' parts is there.
+type Change struct {
+	About
+	ChangeRow
+	// Version is the rollout of the desired version, EndedVersion one that ended.
+	Version      *Rollout       `json:"version,omitempty"`
+	EndedVersion *RolloutRecord `json:"ended_version,omitempty"`
+	Files        *Stage         `json:"files,omitempty"`
+	Run          *Run           `json:"run,omitempty"`
+	Lease        *lease.Shown   `json:"lease,omitempty"`
+}
+
+// Change returns a change by its ID. It returns ErrNoChange, consul.ErrDenied for one that the viewer may not see, or another
+// class of package consul.
+func (f *Fleet) Change(ctx context.Context, id string, q ChangeQuery) (Change, error) {
+	s, err := f.Snapshot(ctx)
+	if err != nil {
+		return Change{}, err
+	}
+	kind, name, _ := strings.Cut(id, ".")
+	v := Change{About: s.about("change", "show", id), ChangeRow: changeRow(kind, name)}
+	switch kind {
+	case KindVersion:
+		err = s.versionChange(&v, name, q)
+	case KindFiles:
+		var of Stage
+		if of, err = s.Stage(name, q.Page); err == nil {
+			v.Files = &of
+		}
+	case KindRun:
+		var of Run
+		if of, err = f.Run(ctx, name, q.Page); err == nil {
+			v.Run, v.ChangeRow = &of, RunRowOf(of.RunRow.Run)
+		}
+	case KindLease:
+		i := slices.IndexFunc(s.leases(), func(l lease.Shown) bool { return l.Node == name })
+		if i < 0 {
+			return Change{}, fmt.Errorf("host %q has no lease: %w", name, ErrNoChange)
+		}
+		v.Lease = &s.leases()[i]
+		v.ChangeRow = LeaseRow(*v.Lease)
+	default:
+		return Change{}, fmt.Errorf("%q: %w: an ID is KIND.NAME with one of the kinds %s%s", id, ErrNoChange, strings.Join(ChangeKinds(), ", "), text.Unknown(kind, "kinds", ChangeKinds()))
+	}
+	if errors.Is(err, rollout.ErrNoRollout) || errors.Is(err, stage.ErrNone) || errors.Is(err, runs.ErrNoRun) {
+		err = fmt.Errorf("%w: %w", ErrNoChange, err)
+	}
+	if err != nil {
+		return Change{}, err
+	}
+	rows, _ := s.changeRows()
+	if i := slices.IndexFunc(rows, func(r ChangeRow) bool { return r.ID == id }); i >= 0 && v.Run == nil {
+		v.ChangeRow = rows[i]
+	}
+	return v, nil
+}
+
+// versionChange makes v the rollout of the desired version if it has that name, or one that ended.
+func (s *Snapshot) versionChange(v *Change, name string, q ChangeQuery) error {
+	if status, ok := s.status(); ok && status.Version == name {
+		of := s.Rollout(RolloutQuery(q))
+		v.Version = &of
+		return nil
+	}
+	of, err := s.RolloutRecord(name)
+	if err != nil {
+		return err
+	}
+	v.EndedVersion, v.ChangeRow = &of, FinishedRow(of.Finished)
+	return nil
+}
