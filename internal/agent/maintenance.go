@@ -2,10 +2,7 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -54,7 +51,7 @@ func (m nodeMaintenance) notes(ctx context.Context) (notes string, there bool, e
 // ended, so that an agent that starts does not end it for a job that continues.
 type maintenance struct {
 	node converge.Maintenance
-	file string
+	doc  durable.Doc[ownersRecord]
 	log  hclog.Logger
 
 	mu     sync.Mutex
@@ -68,19 +65,15 @@ const ownerVersion = "version"
 // ownerLease is the owner for the lease of this host.
 const ownerLease = "lease"
 
-// ownersFile is the format of the file.
-type ownersFile struct {
-	Format int      `json:"format"`
+// ownersRecord is who needs the maintenance, as it is on the disk.
+type ownersRecord struct {
 	Owners []string `json:"owners"`
 }
 
-const (
-	ownersFormat   = 1
-	mostOwnersFile = 1 << 20 // bytes
-)
+const ownersFormat = 1
 
 func newMaintenance(node converge.Maintenance, stateDir string, log hclog.Logger) *maintenance {
-	return &maintenance{node: node, file: filepath.Join(stateDir, "maintenance.json"), log: log}
+	return &maintenance{node: node, doc: durable.NewDoc[ownersRecord](filepath.Join(stateDir, "maintenance.json"), ownersFormat), log: log}
 }
 
 // load reads the owners, once.
@@ -89,24 +82,16 @@ func (m *maintenance) load() {
 		return
 	}
 	m.read = true
-	text, err := durable.ReadFile(m.file, mostOwnersFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return
+	r, _, err := m.doc.Load()
+	if err != nil {
+		m.log.Warn("cannot read what this host is in maintenance for: the next that ends ends the maintenance", "error", err)
 	}
-	var f ownersFile
-	if err == nil {
-		err = json.Unmarshal(text, &f)
-	}
-	if err != nil || f.Format != ownersFormat {
-		m.log.Warn("cannot read what this host is in maintenance for: the next that ends ends the maintenance", "file", m.file, "error", err)
-		return
-	}
-	m.owners = f.Owners
+	m.owners = r.Owners
 }
 
 // keep replaces the owners.
 func (m *maintenance) keep(owners []string) error {
-	if err := durable.WriteJSON(m.file, ownersFile{ownersFormat, owners}, 0o750); err != nil {
+	if err := m.doc.Save(ownersRecord{owners}); err != nil {
 		return err
 	}
 	m.owners = owners

@@ -267,16 +267,7 @@ func (r Record) validate() error {
 }
 
 // equal reports whether both are stored alike.
-func (r Record) equal(o Record) bool {
-	return slices.Equal(r.Roles, o.Roles) && r.Zone == o.Zone && identical(r.Params, o.Params) && identical(r.Meta, o.Meta) &&
-		slices.Equal(r.Provides, o.Provides) && slices.Equal(r.Requires, o.Requires) && r.declared().equal(o.declared()) &&
-		r.Keeper == o.Keeper && sameKnown(r.Workflows, o.Workflows) && sameKnown(r.Static, o.Static) &&
-		slices.Equal(r.Disturbing, o.Disturbing) && r.Orchestrates == o.Orchestrates
-}
-
-// sameKnown reports whether both lists are the same; one that is unknown differs from
-// an empty one.
-func sameKnown(a, b []string) bool { return slices.Equal(a, b) && (a == nil) == (b == nil) }
+func (r Record) equal(o Record) bool { return text.SameJSON(r, o) }
 
 // LacksWorkflow reports whether a host is known not to define a workflow; defined are the
 // Workflows of its record.
@@ -303,17 +294,11 @@ func (r Record) KeptDiffers(next Record) bool {
 		slices.ContainsFunc(r.declared().Params, func(key string) bool { return !r.Params[key].Equal(next.Params[key]) }))
 }
 
-func identical(a, b profile.Params) bool { return a.Value().String() == b.Value().String() }
-
 func (r Record) declared() Declared {
 	if r.Declared == nil {
 		return Declared{}
 	}
 	return *r.Declared
-}
-
-func (d Declared) equal(o Declared) bool {
-	return slices.Equal(d.Params, o.Params) && slices.Equal(d.Meta, o.Meta)
 }
 
 // roleParam is the param by which a role shows: true for members that have it.

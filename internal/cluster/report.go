@@ -247,11 +247,7 @@ func (r Report) With(category string, s CategoryState, now time.Time) Report {
 }
 
 // Equal reports whether both are stored alike.
-func (r Report) Equal(o Report) bool {
-	a, errA := json.Marshal(r)
-	b, errB := json.Marshal(o)
-	return errA == nil && errB == nil && bytes.Equal(a, b)
-}
+func (r Report) Equal(o Report) bool { return text.SameJSON(r, o) }
 
 // CheckState returns text.ErrName or ErrBadState unless a node can be in that
 // state in that category.

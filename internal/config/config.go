@@ -372,7 +372,7 @@ const (
 	NoTimeout          = time.Duration(-1)
 )
 
-// Task is one step of a workflow.
+// Task is one command or script of a workflow.
 type Task struct {
 	Name        string
 	Command     []string          // or Script

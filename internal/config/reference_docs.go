@@ -51,7 +51,7 @@ var blockDocs = sync.OnceValue(func() map[string]string {
 		"prefix":           "A prefix of Consul's KV: each key below it becomes a variable. The label is the prefix, also as `PREFIX@DC`.",
 		"secret":           "A secret of Vault: each of its keys becomes a variable. The label is its path.",
 		"workflow":         "A named list of tasks, which run in order.",
-		"task":             "One step of a workflow: exactly one of `command` and `script`.",
+		"task":             "One task of a workflow: exactly one of `command` and `script`.",
 	}
 })
 

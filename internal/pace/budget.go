@@ -50,7 +50,9 @@ func (b *Budget) Equal(o *Budget) bool {
 	if b == nil || o == nil {
 		return b == o
 	}
-	return b.MaxOut == o.MaxOut && b.Zones == o.Zones && maps.Equal(b.Roles, o.Roles)
+	x, y := *b, *o
+	x.Since, x.By, x.Reason = y.Since, y.By, y.Reason
+	return text.SameJSON(x, y)
 }
 
 // String is the budget in words: "10% of the hosts, 1 of role db, 1 zone".

@@ -1,11 +1,11 @@
 package pace
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"slices"
 	"time"
+
+	"github.com/jorc/jorc/internal/text"
 )
 
 // Situation is everything that a plan is made of, at one moment, and not older than what
@@ -231,11 +231,7 @@ type Progress struct {
 }
 
 // equal reports whether both have the same stored form.
-func (p *Progress) equal(o Progress) bool {
-	a, errA := json.Marshal(p)
-	b, errB := json.Marshal(o)
-	return errA == nil && errB == nil && bytes.Equal(a, b)
-}
+func (p *Progress) equal(o Progress) bool { return text.SameJSON(p, o) }
 
 // Over reports whether the change has ended.
 func (p *Progress) Over() bool { return p.Phase == Done || p.Phase == Aborted }

@@ -125,12 +125,6 @@ type GateProgress struct {
 	Failed bool `json:"failed,omitempty"`
 }
 
-func (g GateProgress) Equal(o GateProgress) bool {
-	times := g.Since.Equal(o.Since) && g.Asked.Equal(o.Asked) && g.Next.Equal(o.Next)
-	g.Since, g.Asked, g.Next = o.Since, o.Asked, o.Next
-	return times && g == o
-}
-
 // Approval is an operator's consent to continue after a step.
 type Approval struct {
 	Step int       `json:"step"`

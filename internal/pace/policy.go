@@ -3,9 +3,10 @@ package pace
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
+
+	"github.com/jorc/jorc/internal/text"
 )
 
 // ErrPolicy: the policy is invalid.
@@ -129,12 +130,7 @@ func joined[T fmt.Stringer](all []T) string {
 }
 
 // Equal reports whether both have the same stored form.
-func (p Policy) Equal(o Policy) bool {
-	same := p.Canary == o.Canary && p.MaxParallel == o.MaxParallel && p.MaxFailures == o.MaxFailures && p.MinHealthy == o.MinHealthy
-	same = same && p.NodeDeadline == o.NodeDeadline && p.ProgressDeadline == o.ProgressDeadline && p.ZoneByZone == o.ZoneByZone
-	return same && p.SameGates(o) && p.OnFailure == o.OnFailure && slices.Equal(p.Batches, o.Batches) && slices.Equal(p.Order, o.Order) &&
-		slices.EqualFunc(p.Windows, o.Windows, func(a, b Window) bool { return a.String() == b.String() })
-}
+func (p Policy) Equal(o Policy) bool { return text.SameJSON(p, o) }
 
 // SameWalk reports whether both admit the same members in the same steps.
 func (p Policy) SameWalk(o Policy) bool {

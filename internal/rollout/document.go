@@ -1,12 +1,11 @@
 package rollout
 
 import (
-	"bytes"
-	"encoding/json"
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/pace"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // Paused is what Document.State says while the rollout is paused.
@@ -206,14 +205,7 @@ func (d Document) StateText() string {
 }
 
 // equal reports whether both have the same stored form.
-func (d Document) equal(o Document) bool { return same(d, o) }
-
-// same reports whether both have the same stored form.
-func same(a, b any) bool {
-	x, errA := json.Marshal(a)
-	y, errB := json.Marshal(b)
-	return errA == nil && errB == nil && bytes.Equal(x, y)
-}
+func (d Document) equal(o Document) bool { return text.SameJSON(d, o) }
 
 // begin is the document of a new rollout.
 func begin(version string, p pace.Policy, by, previous string, now time.Time) Document {

@@ -9,6 +9,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // Permit is what the rollout says to one node, and what the node last said, read
@@ -154,7 +155,7 @@ func (r *Rollouts) Replace(s Stored, next Document) func(*kv.Txn) {
 	}
 	return func(t *kv.Txn) {
 		r.write(t, s, next)
-		if book := next.Book(); !s.book.Exists || !same(book, s.book.Value) {
+		if book := next.Book(); !s.book.Exists || !text.SameJSON(book, s.book.Value) {
 			r.book.SwapIn(t, s.book, book)
 		}
 	}

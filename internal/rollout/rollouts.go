@@ -23,6 +23,7 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // Sentinels of this package; the ones of packages cluster, kv and consul pass
@@ -377,7 +378,7 @@ func (r *Rollouts) write(t *kv.Txn, s Stored, next Document) {
 	} else {
 		r.desired.SwapIn(t, s.desired, next.Version)
 	}
-	if s.Exists && same(next.Spec, s.Document.Spec) {
+	if s.Exists && text.SameJSON(next.Spec, s.Document.Spec) {
 		t.CheckIndex(keyVersion, s.spec.Index)
 	} else {
 		r.spec.SwapIn(t, s.spec, next.Spec)

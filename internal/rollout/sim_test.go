@@ -12,6 +12,7 @@ import (
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/pace"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // simNode is a host that obeys its grants.
@@ -160,8 +161,8 @@ func (f *fleet) open() (n int) {
 // seen at once.
 func (f *fleet) operate(next Document) {
 	f.t.Helper()
-	first := same(f.book, f.doc.Book()) // since the orchestrator wrote last
-	if !same(next.Spec, f.doc.Spec) {
+	first := text.SameJSON(f.book, f.doc.Book()) // since the orchestrator wrote last
+	if !text.SameJSON(next.Spec, f.doc.Spec) {
 		f.specIndex++
 	}
 	f.docIndex++

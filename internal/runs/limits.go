@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/pace"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // Limits pace a run as a pace.Policy paces a rollout, with the same meanings.
@@ -22,10 +23,7 @@ type Limits struct {
 	MinHealthy pace.Duration `json:"min_healthy,omitempty"`
 }
 
-func (l Limits) equal(o Limits) bool {
-	same := l.MaxFailures == o.MaxFailures || l.MaxFailures != nil && o.MaxFailures != nil && *l.MaxFailures == *o.MaxFailures
-	return same && l.MaxParallel == o.MaxParallel && l.First == o.First && l.MinHealthy == o.MinHealthy && slices.Equal(l.Batches, o.Batches)
-}
+func (l Limits) equal(o Limits) bool { return text.SameJSON(l, o) }
 
 // policy is the policy of a rollout with these limits.
 func (l Limits) policy() pace.Policy {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/pace"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // Situation is what a plan depends on beside runs and queues.
@@ -226,7 +227,7 @@ func (p *planner) changes(before []Active) Changes {
 	}
 	for _, a := range p.runs {
 		was := old[a.Run.ID]
-		if !sameRun(was.Run, a.Run) {
+		if !text.SameJSON(was.Run, a.Run) {
 			p.out.Runs[a.Run.ID] = a.Run
 		}
 		if !slices.Equal(was.Roster, a.Roster) {
@@ -234,11 +235,4 @@ func (p *planner) changes(before []Active) Changes {
 		}
 	}
 	return p.out
-}
-
-// sameRun reports whether both are equal in what the planner changes.
-func sameRun(a, b Run) bool {
-	gone := func(r Run) bool { return r.Rule != nil && r.Rule.Gone }
-	return a.State == b.State && a.Why == b.Why && a.Cancel == b.Cancel && a.Stopped == b.Stopped && slices.Equal(a.Denied, b.Denied) && a.Counts == b.Counts && gone(a) == gone(b) &&
-		a.Started.Equal(b.Started) && a.Ended.Equal(b.Ended) && len(a.History) == len(b.History)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/profile"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // Sentinels of this package.
@@ -172,16 +173,11 @@ type Request struct {
 	Done []string `json:"done,omitempty"`
 }
 
-// Same reports whether both ask for the same.
+// Same reports whether both ask for the same: 1 and 1.0 are the same value of a param.
 func (q Request) Same(o Request) bool {
-	return q.Workflow == o.Workflow && q.Params.Equal(o.Params) && q.Filter == o.Filter && q.Role == o.Role &&
-		q.OnManager == o.OnManager && q.Disturbs == o.Disturbs && q.Limits.equal(o.Limits) && q.NeedsApproval == o.NeedsApproval &&
-		sameWindows(q.Windows, o.Windows) && q.Exceptions == o.Exceptions && slices.Equal(q.Nodes, o.Nodes) && q.RetryOf == o.RetryOf && q.FromStart == o.FromStart && slices.Equal(q.Done, o.Done)
-}
-
-// sameWindows reports whether both are of the same times.
-func sameWindows(a, b []pace.Window) bool {
-	return slices.EqualFunc(a, b, func(a, b pace.Window) bool { return a.String() == b.String() })
+	sameParams := q.Params.Equal(o.Params)
+	q.Params = o.Params
+	return sameParams && text.SameJSON(q, o)
 }
 
 // Run is one run; it is kept at runs/<id>/spec.
