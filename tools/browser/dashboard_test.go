@@ -207,8 +207,7 @@ func TestWithoutJavaScript(t *testing.T) {
 	}
 	read("Needs attention", "This page updates by itself only with JavaScript")
 	for menu, text := range map[string]string{
-		"Rollout": "no rollout under way", "Hosts": hosts[1].server.Node, "Events": "member_joined", "Services": "web", "Dependencies": "<svg", "Runs": "none",
-		"Stages": "no member has a template with a stage", "Audit": "jorc cluster init",
+		"Changes": "no rollout under way", "Hosts": hosts[1].server.Node, "Events": "member_joined", "Services": "web", "Dependencies": "<svg", "Audit": "jorc cluster init",
 		"Slots": "no groups of slots", "Leaders and profile": "Orchestrator",
 	} {
 		w.run(chromedp.Click(fmt.Sprintf("//nav[@id='menu']//a[normalize-space(text())='%s']", menu)))
