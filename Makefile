@@ -126,6 +126,10 @@ test-fleet: build consul ## run several hosts in network namespaces; needs root,
 test-regressions: consul ## put faults of the past back, one after the other: a test must notice each; writes docs/regressions.md: [NAMES='NAME…']
 	GO='$(GO)' CONSUL_BIN='$(CONSUL)' $(GO) run ./tools/regressions -write docs/regressions.md $(NAMES)
 
+.PHONY: sim
+sim: ## simulate fleets with faults in one process, seed after seed: [TIME=10m] [SEED=1]; one seed again: SEED=N SEEDS=1 FLAGS=-sim.v
+	GOMAXPROCS=1 $(GO) test -count=1 -timeout 0 ./sim -run TestFaults -v -sim.seed='$(or $(SEED),1)' $(if $(SEEDS),-sim.seeds='$(SEEDS)',-sim.time='$(or $(TIME),10m)') $(FLAGS)
+
 # TIME is that of each fuzzer.
 .PHONY: fuzz
 fuzz: ## fuzz, and keep the inputs that cover something new: [NAMES='FuzzName…'] [TIME=5s]

@@ -18,6 +18,7 @@ import (
 
 	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/command"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
@@ -97,7 +98,8 @@ type Agent struct {
 	ui        *fleetUI // nil: the fleet is not shown
 	started   time.Time
 
-	maintenance *maintenance // of this node
+	command     func(context.Context, command.Command) (command.Result, error) // of a simulated host; nil: tasks are processes
+	maintenance *maintenance                                                   // of this node
 	leases      *lease.Host
 	control     *control.Server // of commands on this host
 	expiring    expiring

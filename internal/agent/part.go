@@ -14,6 +14,7 @@ import (
 	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/command"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
@@ -214,7 +215,7 @@ func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 		StateDir: c.StateDir, Workflows: c.Workflows, Node: node, Environ: workflow.Environ(c),
 		Params: workflow.ParamsOf(p.cluster.Cluster, node), Tokens: workflow.TokensOf(a.client, c.Prefix, c.Cluster),
 		Requirements: workflow.FromBlocker(p.blocker),
-		Store:        store, Held: p.holds.Held, Free: p.holds.free, Reboot: rebooter(c.RebootCommand), Log: p.log.Named("workflows"),
+		Store:        store, Held: p.holds.Held, Free: p.holds.free, Reboot: rebooter(c.RebootCommand), Command: a.command, Log: p.log.Named("workflows"),
 	}
 	p.jobs = workflow.New(o)
 	o.StateDir = workflow.ManagerDir(c.StateDir)
@@ -341,7 +342,9 @@ type SimulatedOptions struct {
 	// LeastHealthy and BootID are those of Options.
 	LeastHealthy time.Duration
 	BootID       func() string
-	Log          hclog.Logger
+	// Command replaces the processes of tasks; nil: they run.
+	Command func(context.Context, command.Command) (command.Result, error)
+	Log     hclog.Logger
 }
 
 // Simulated is a host's part in its cluster without the rest of an agent: no
@@ -356,7 +359,7 @@ func Simulate(o SimulatedOptions) (*Simulated, error) {
 	if o.Log == nil {
 		o.Log = hclog.NewNullLogger()
 	}
-	a := &Agent{o: Options{Log: o.Log}, client: o.Client, slots: newSlots(o.Client, o.Config), maintenance: newMaintenance(o.Maintenance, o.Config.StateDir, o.Log)}
+	a := &Agent{o: Options{Log: o.Log}, client: o.Client, command: o.Command, slots: newSlots(o.Client, o.Config), maintenance: newMaintenance(o.Maintenance, o.Config.StateDir, o.Log)}
 	a.leases = newLease(a.maintenance, o.Config.StateDir, o.LeastHealthy, o.BootID, o.Log)
 	p, err := a.newPart(o.Config, o.Config.Node)
 	if err != nil {

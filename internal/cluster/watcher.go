@@ -31,8 +31,8 @@ type Watcher struct {
 
 	seen atomic.Uint64 // changes of the State that Run saw
 
-	mu      sync.Mutex
-	whole   bool // the fields below are as of the last State
+	mu      concurrency.Exclusive // also held during requests
+	whole   bool                  // the fields below are as of the last State
 	last    State
 	answers answers
 	changed map[string]bool // hosts that differ from last; nil: any
@@ -91,7 +91,7 @@ const watched = NeedState | needChanges
 // returned, each State has all writes that were complete before it was asked for.
 // NewWatcher does no I/O.
 func (c *Cluster) NewWatcher(also ...string) *Watcher {
-	return &Watcher{cluster: c, also: also, failing: map[string]*followed{consul.HealthCritical: {}, consul.HealthWarning: {}}}
+	return &Watcher{cluster: c, also: also, mu: concurrency.NewExclusive(), failing: map[string]*followed{consul.HealthCritical: {}, consul.HealthWarning: {}}}
 }
 
 // follows reports whether the State has what is below PrefixStages, or the marks below
@@ -345,7 +345,9 @@ func (w *Watcher) Reset() {
 // State returns the state of the cluster as it is now. Its errors are those of
 // Load.
 func (w *Watcher) State(ctx context.Context) (State, error) {
-	w.mu.Lock()
+	if err := w.mu.LockContext(ctx); err != nil {
+		return State{}, err
+	}
 	defer w.mu.Unlock()
 	return w.read(ctx)
 }
@@ -353,7 +355,9 @@ func (w *Watcher) State(ctx context.Context) (State, error) {
 // Recent returns the last State if Run has seen no change since it was asked for, and
 // State otherwise. So readers that share a watcher cost Consul what one costs.
 func (w *Watcher) Recent(ctx context.Context) (State, error) {
-	w.mu.Lock()
+	if err := w.mu.LockContext(ctx); err != nil {
+		return State{}, err
+	}
 	defer w.mu.Unlock()
 	if w.whole && w.covers == w.seen.Load() {
 		s := w.last

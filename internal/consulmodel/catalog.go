@@ -112,6 +112,15 @@ func (m *Model) deregister(name, serviceID, checkID string) {
 	m.catalog, m.changed.catalog = m.raft, true
 }
 
+// Register adds a node with one service.
+func (m *Model) Register(node, address, serviceID, name string) {
+	m.raft++
+	m.register(node, address, nil, &service{ID: serviceID, Service: name}, []check{{
+		CheckID: "service:" + serviceID, Name: name, Status: "passing", ServiceID: serviceID, ServiceName: name,
+	}})
+	m.tell()
+}
+
 // SetCheck adds a check of a node, or changes its state; an empty state removes it.
 func (m *Model) SetCheck(node, id, status, notes string) {
 	m.raft++
@@ -147,6 +156,8 @@ func (m *Model) readCatalog(q *Query) *Answer {
 		return of(m.nodeList(false, true))
 	case q.path == "/v1/catalog/services":
 		return of(m.serviceNames(q.params.Has("node-meta")))
+	case q.path == "/v1/internal/ui/services":
+		return of(m.serviceHosts())
 	case strings.HasPrefix(q.path, "/v1/health/state/"):
 		return of(m.checksWhere(func(c check) bool { return last == "any" || c.Status == last }))
 	case strings.HasPrefix(q.path, "/v1/health/node/"):
@@ -207,6 +218,34 @@ func (m *Model) serviceNames(none bool) map[string][]string {
 		}
 	}
 	return all
+}
+
+// serviceHosts are the services with the nodes that have one.
+func (m *Model) serviceHosts() []map[string]any {
+	nodes := map[string][]string{}
+	for _, n := range m.sorted() {
+		for _, s := range n.services {
+			nodes[s.Service] = append(nodes[s.Service], n.name)
+		}
+	}
+	all := []map[string]any{}
+	for _, name := range slices.Sorted(maps.Keys(nodes)) {
+		all = append(all, map[string]any{"Name": name, "Nodes": nodes[name]})
+	}
+	return all
+}
+
+// AgentChecks is the answer to /v1/agent/checks of the Consul agent on a node; the filter is not applied.
+func (m *Model) AgentChecks(node string) *Query {
+	all := map[string]check{}
+	for _, c := range m.checksWhere(func(c check) bool { return c.Node == node && c.CheckID != "serfHealth" }) {
+		all[c.CheckID] = c
+	}
+	body, err := json.Marshal(all)
+	if err != nil {
+		return Answered(http.StatusInternalServerError, err.Error())
+	}
+	return &Query{answer: &Answer{Status: http.StatusOK, Body: body}}
 }
 
 func (m *Model) checksWhere(want func(check) bool) []check {

@@ -184,3 +184,6 @@ func (m *Model) read(key string, q *Query) *Answer {
 }
 
 func refuse(status int, text string) *Answer { return &Answer{Status: status, Body: []byte(text)} }
+
+// Answered is a request that Consul refuses without carrying it out, for example while it has no leader.
+func Answered(status int, text string) *Query { return &Query{answer: refuse(status, text)} }

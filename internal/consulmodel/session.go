@@ -64,7 +64,7 @@ func (m *Model) createSession(body []byte, now time.Time) *Answer {
 	}
 	m.created++
 	m.raft++
-	s.id, s.index = fmt.Sprintf("00000000-0000-4000-8000-%012x", m.created), m.raft
+	s.id, s.index = fmt.Sprintf("%08x-0000-4000-8000-000000000000", m.created), m.raft // grants are named after the beginning
 	m.sessions[s.id] = s
 	m.expiry[s.id] = now.Add(2 * ttl)
 	return &Answer{Status: http.StatusOK, Body: fmt.Appendf(nil, `{"ID":%q}`, s.id)}

@@ -7,10 +7,10 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/text"
@@ -65,7 +65,7 @@ type outbox struct {
 	store *kv.Store // fenced
 	term  string    // what the names of this holder of the lock begin with
 
-	mu      sync.Mutex // also held while the keys are read or written
+	mu      concurrency.Exclusive // also held while the keys are read or written
 	seq     uint64
 	waiting []waitingDecisions // in order
 	known   bool               // waiting is what stands at the keys
@@ -92,7 +92,7 @@ const mostMoved = 32
 
 // newOutbox returns the outbox in the store of a lock; epoch is that of the lock.
 func newOutbox(s *kv.Store, epoch uint64) *outbox {
-	return &outbox{tree: kv.NewTree[delivery](s, cluster.PrefixDecided, 1), store: s, term: fmt.Sprintf("%016d.", epoch)}
+	return &outbox{tree: kv.NewTree[delivery](s, cluster.PrefixDecided, 1), store: s, term: fmt.Sprintf("%016d.", epoch), mu: concurrency.NewExclusive()}
 }
 
 // commit carries out do and keeps the decisions for the journal, both or neither. do may be nil. It
@@ -101,7 +101,9 @@ func (o *outbox) commit(ctx context.Context, by string, decisions []Decision, do
 	if len(decisions) == 0 {
 		return commit(ctx, o.store, do)
 	}
-	o.mu.Lock()
+	if err := o.mu.LockContext(ctx); err != nil {
+		return err
+	}
 	defer o.mu.Unlock()
 	o.seq++
 	name := fmt.Sprintf("%s%08d", o.term, o.seq)
@@ -129,7 +131,9 @@ func (o *outbox) commit(ctx context.Context, by string, decisions []Decision, do
 
 // load reads what stands at the keys if that is not known, and returns what of it cannot be read. That is deleted.
 func (o *outbox) load(ctx context.Context) (problems []error, err error) {
-	o.mu.Lock()
+	if err := o.mu.LockContext(ctx); err != nil {
+		return nil, err
+	}
 	defer o.mu.Unlock()
 	if o.known {
 		return nil, nil

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/jorc/jorc/internal/budget"
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
@@ -25,7 +25,7 @@ type places struct {
 	rollouts *rollout.Rollouts // in the store of the lock
 	offers   *change.Offers
 
-	mu      sync.Mutex
+	mu      concurrency.Exclusive // also held during requests
 	ledger  kv.Entry[change.Ledger]
 	renewed bool // the ledger is as this term wrote it last
 	begun   bool
@@ -34,7 +34,7 @@ type places struct {
 
 func newPlaces(t *term) *places {
 	rollouts := t.Orchestrator.rollouts.Held(t.held)
-	return &places{t: t, rollouts: rollouts, offers: change.NewOffers(t.held), demands: map[string]pace.Demand{}}
+	return &places{t: t, mu: concurrency.NewExclusive(), rollouts: rollouts, offers: change.NewOffers(t.held), demands: map[string]pace.Demand{}}
 }
 
 // round is the turn of one planner, or of the planners of a cycle.
@@ -59,7 +59,9 @@ func (p *places) plan(ctx context.Context, do func(ctx context.Context, r *round
 
 // begin begins a round, in which no other begins. Without an error it has to be ended.
 func (p *places) begin(ctx context.Context) (r *round, err error) {
-	p.mu.Lock()
+	if err := p.mu.LockContext(ctx); err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
 			p.mu.Unlock()

@@ -126,7 +126,11 @@ func (r *Runner) execute(
 		}
 	}()
 	out := io.MultiWriter(log, said)
-	res, err := command.Run(ctx, command.Command{
+	run := command.Run
+	if r.o.Command != nil {
+		run = r.o.Command
+	}
+	res, err := run(ctx, command.Command{
 		Args: args, Dir: s.Dir, Env: append(r.environ(j, i, p, u), markName+"="+mark), User: s.User, Timeout: timeout, Grace: s.KillGrace, Stdout: out, Stderr: out,
 		Redact: j.secrets(i),
 	})
@@ -175,13 +179,15 @@ func (r *Runner) checkOnlyIf(ctx context.Context, j *job, i int) (bool, error) {
 // attempt runs a task once. The error is ctx's.
 func (r *Runner) attempt(ctx context.Context, j *job, i int, p place, u *user.User) (command.Result, outcome, string, error) {
 	s, t := &j.spec.Steps[i], &j.rec.Tasks[i]
-	window := pidWindow()
+	window := r.window()
 	var said errorOutput
 	res, err := r.execute(ctx, j, i, s.argv(j.dir), s.Timeout, p, u, j.mark(i), &said)
 	hide := j.redactor(i)
 	res.Output = hide.tail(res.Output, res.Truncated)
 	cut := ctx.Err() != nil && errors.Is(err, ctx.Err())
-	if res.TimedOut || cut {
+	switch {
+	case window == nil:
+	case res.TimedOut || cut:
 		// What left the process group goes, too: nothing must run beside the next attempt.
 		killed, kerr := killMarked(j.mark(i))
 		for _, k := range killed {
@@ -190,7 +196,7 @@ func (r *Runner) attempt(ctx context.Context, j *job, i int, p place, u *user.Us
 		if kerr != nil {
 			r.log.Error("workflow", "job", j.spec.ID, "task", s.Name, "error", kerr)
 		}
-	} else {
+	default:
 		t.LeftBehind = r.leftBehind(ctx, j, i, window())
 	}
 	if cut {
@@ -198,6 +204,14 @@ func (r *Runner) attempt(ctx context.Context, j *job, i int, p place, u *user.Us
 	}
 	what, why := classify(s, j.spec.Reboots, res, hide.text(said.text()), err)
 	return res, what, hide.text(why), nil
+}
+
+// window begins to note which processes a task may start; nil: it starts none, in a simulated host.
+func (r *Runner) window() func() pids {
+	if r.o.Command != nil {
+		return nil
+	}
+	return pidWindow()
 }
 
 // leftBehind are the processes that a task left running. Processes that

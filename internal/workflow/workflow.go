@@ -18,6 +18,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/jorc/jorc/internal/blocker"
+	"github.com/jorc/jorc/internal/command"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/profile"
@@ -77,9 +78,11 @@ type Options struct {
 	Reboot       func(ctx context.Context) error // asks the system for a reboot of this host; nil: an operator reboots it
 	Changed      func(Result)                    // called with every transition once it is on disk; optional
 	Output       io.Writer                       // gets what tasks print as it comes; must not block; optional
-	Log          hclog.Logger
-	MaxLog       int64     // bytes of log kept of one task, the last ones; default 16 MiB
-	Keep         Retention // of finished jobs
+	// Command replaces the processes of tasks, in a simulated host; nil: command.Run.
+	Command func(context.Context, command.Command) (command.Result, error)
+	Log     hclog.Logger
+	MaxLog  int64     // bytes of log kept of one task, the last ones; default 16 MiB
+	Keep    Retention // of finished jobs
 }
 
 // Runner runs workflows. It is safe for concurrent use.

@@ -1,0 +1,371 @@
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jorc/jorc/internal/change"
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/pace"
+	"github.com/jorc/jorc/internal/rollout"
+)
+
+const (
+	root    = "jorc/default/"
+	sickFor = 3 * time.Minute // what was seen of a host's health may be that old
+)
+
+// checker compares each change of the KV with the invariants of docs/ARCHITECTURE.md. Its methods are called with
+// the network's mutex held.
+type checker struct {
+	w *world
+
+	control  cluster.Control
+	spec     rollout.Spec
+	grants   map[string]change.Grants
+	reports  map[string]cluster.Report
+	free     map[string]bool // "host grant": offered while the host was out already
+	accepted map[string]bool // "host grant": the host said so once
+	ledger   change.Ledger
+	restored time.Time
+	desired  int            // how often the desired version changed
+	since    map[string]int // "host version": desired when the host last brought it
+	most     int            // hosts out of service for grants at the same time
+	offers   int
+}
+
+func newChecker(w *world) *checker {
+	return &checker{w: w, grants: map[string]change.Grants{}, reports: map[string]cluster.Report{}, free: map[string]bool{}, accepted: map[string]bool{}, since: map[string]int{}}
+}
+
+// read decodes a document; one that is absent or damaged is the zero value.
+func read[T any](c *checker, key string) (v T) {
+	text, _ := c.w.net.model.Value(root + key)
+	if json.Unmarshal(text, &v) != nil {
+		var none T
+		return none
+	}
+	return v
+}
+
+// changed reads what a request changed, and checks it.
+func (c *checker) changed(keys []string) {
+	if c.w.o.Trace != nil {
+		for _, key := range keys {
+			if name, ours := strings.CutPrefix(key, root); ours && (strings.HasPrefix(name, "host/") || strings.HasPrefix(name, "nodes/") || strings.HasPrefix(name, "current") || name == cluster.KeyGrantLedger) {
+				text, index := c.w.net.model.Value(key)
+				c.w.traceLocked("  %s %s at %d = %s", c.w.net.from, name, index, text)
+			}
+		}
+	}
+	for _, key := range keys {
+		key, ours := strings.CutPrefix(key, root)
+		if !ours {
+			continue
+		}
+		switch key {
+		case cluster.KeyControl:
+			c.control = read[cluster.Control](c, key)
+		case cluster.KeyVersion:
+			c.spec = read[rollout.Spec](c, key)
+		case cluster.KeyDesired:
+			c.desired++
+		case cluster.KeyGrantLedger:
+			c.counted()
+		}
+	}
+	for _, key := range keys {
+		key, _ := strings.CutPrefix(key, root)
+		if node, ok := strings.CutPrefix(key, cluster.PrefixReports); ok {
+			c.reported(node)
+		}
+	}
+	var offered []string
+	for _, key := range keys {
+		key, _ := strings.CutPrefix(key, root)
+		if rest, ok := strings.CutPrefix(key, cluster.PrefixHosts); ok && strings.HasSuffix(rest, cluster.EndGrants) {
+			if node := strings.TrimSuffix(rest, cluster.EndGrants); c.offered(node) {
+				offered = append(offered, node)
+			}
+		}
+	}
+	if len(offered) > 0 {
+		c.checkOffers(offered)
+	}
+	c.checkWriter(keys)
+}
+
+// rebuild reads everything again, after a restore.
+func (c *checker) rebuild(now time.Time) {
+	c.restored = now
+	c.desired++
+	c.control, c.spec = read[cluster.Control](c, cluster.KeyControl), read[rollout.Spec](c, cluster.KeyVersion)
+	c.ledger = read[change.Ledger](c, cluster.KeyGrantLedger)
+	for _, h := range c.w.hosts {
+		c.grants[h.name] = read[change.Grants](c, cluster.GrantsKey(h.name))
+		c.reports[h.name] = read[cluster.Report](c, cluster.ReportKey(h.name))
+	}
+}
+
+// counted: the ledger never goes back (invariant 17).
+func (c *checker) counted() {
+	next := read[change.Ledger](c, cluster.KeyGrantLedger)
+	if next.Term < c.ledger.Term || next.Term == c.ledger.Term && next.Seq <= c.ledger.Seq {
+		c.w.failLocked("17: the ledger went from %+v to %+v", c.ledger, next)
+	}
+	c.ledger = next
+}
+
+// offered notes what a host is granted, and reports whether an offer is new.
+func (c *checker) offered(node string) bool {
+	old, next := c.grants[node], read[change.Grants](c, cluster.GrantsKey(node))
+	c.grants[node] = next
+	isNew := false
+	for _, g := range next.All {
+		was := old.Of(g.Change)
+		if g.State != pace.Offered || was.State == pace.Offered && was.ID == g.ID {
+			continue
+		}
+		isNew = true
+		c.offers++
+		before := change.Grants{All: slices.DeleteFunc(slices.Clone(next.All), func(o change.Grant) bool { return o.Change == g.Change })}
+		if h := c.w.host(node); h != nil && (c.open(node, before) || h.outByItself()) {
+			c.free[node+" "+g.ID] = true
+		}
+	}
+	return isNew
+}
+
+// outByItself reports whether a host is out of service, or was a moment ago, without a grant of the new offer.
+func (h *host) outByItself() bool {
+	return h.maintenance || time.Since(h.sick) < sickFor && !h.sick.IsZero()
+}
+
+// open reports whether a host has an open grant among g.
+func (c *checker) open(node string, g change.Grants) bool {
+	r := c.reports[node]
+	for _, one := range g.All {
+		a := r.Answered(one.Change)
+		switch {
+		case one.State == pace.GivenUp && one.ID == a.ID:
+		case a.Open():
+			return true
+		case c.valid(node, one):
+			return true
+		}
+	}
+	return slices.ContainsFunc(r.Grants, func(a cluster.Answer) bool {
+		given := g.Of(a.Change)
+		return a.Open() && !(given.State == pace.GivenUp && given.ID == a.ID)
+	})
+}
+
+// valid reports whether a grant is an offer that the host can still accept, as far as the grant itself says.
+func (c *checker) valid(node string, g change.Grant) bool {
+	r := c.reports[node]
+	if g.State != pace.Offered || g.Answered(r.Answered(g.Change)) || g.Session != c.w.net.model.Session(root+cluster.OrchestratorLock) {
+		return false
+	}
+	if g.Change == cluster.VersionChange {
+		_, spec := c.w.net.model.Value(root + cluster.KeyVersion)
+		return g.Spec == spec
+	}
+	return r.Lease != nil && r.Lease.ID == g.Tag
+}
+
+// counts reports whether a host counts as out of service for a grant, which it was not already when that was offered.
+func (c *checker) counts(node string) bool {
+	g, r := c.grants[node], c.reports[node]
+	for _, one := range g.All {
+		a := r.Answered(one.Change)
+		id := one.ID
+		if a.Open() {
+			id = a.ID
+		}
+		if c.free[node+" "+id] || one.State == pace.GivenUp && one.ID == a.ID {
+			continue
+		}
+		if a.Open() || c.valid(node, one) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkOffers: no more hosts are granted than the budget and the policy allow, and nothing while the cluster is held
+// (invariant 6).
+func (c *checker) checkOffers(offered []string) {
+	now := time.Now()
+	out, atVersion := []string{}, 0
+	for _, h := range c.w.hosts {
+		if c.counts(h.name) || h.maintenance && !c.givenUp(h.name) && !c.anyFree(h.name) {
+			out = append(out, h.name)
+		}
+		v, a := c.grants[h.name].Of(cluster.VersionChange), c.reports[h.name].Answered(cluster.VersionChange)
+		if c.valid(h.name, v) && !c.free[h.name+" "+v.ID] {
+			atVersion++
+		} else if a.Open() && !c.free[h.name+" "+a.ID] && !(v.State == pace.GivenUp && v.ID == a.ID) {
+			atVersion++
+		}
+	}
+	c.most = max(c.most, len(out))
+	if b := c.control.Budget; b != nil && b.MaxOut.N > 0 && len(out) > b.MaxOut.N && c.news(offered) {
+		c.w.failLocked("6: %s offered, so %d are out for grants: %v, and the budget is %d", offered, len(out), out, b.MaxOut.N)
+	}
+	newVersion := slices.ContainsFunc(offered, func(node string) bool {
+		v := c.grants[node].Of(cluster.VersionChange)
+		return v.State == pace.Offered && !c.free[node+" "+v.ID] && v.ID == newest(c.grants[node])
+	})
+	if most := c.spec.Policy.MaxParallel; newVersion && most.N > 0 && !most.Percent && atVersion > most.N {
+		c.w.failLocked("6: %s offered, so %d have a grant of the version, and max_parallel is %d", offered, atVersion, most.N)
+	}
+	held := c.control.At(now)
+	switch {
+	case held.Paused != nil:
+		c.w.failLocked("6: %s offered while the cluster is paused", offered)
+	case held.ObserveOnly != nil:
+		c.w.failLocked("6: %s offered while the cluster is only observed", offered)
+	}
+	for _, node := range offered {
+		if hold, is := held.Nodes[node]; is {
+			c.w.failLocked("6: %s offered while it is held: %v", node, hold)
+		}
+	}
+}
+
+// news reports whether one of the hosts has an offer that is not free.
+func (c *checker) news(offered []string) bool { return slices.ContainsFunc(offered, c.counts) }
+
+// newest is the id of the grant that was offered last.
+func newest(g change.Grants) (id string) {
+	if len(g.All) > 0 {
+		id = g.All[len(g.All)-1].ID
+	}
+	return id
+}
+
+func (c *checker) givenUp(node string) bool {
+	return slices.ContainsFunc(c.grants[node].All, func(g change.Grant) bool { return g.State == pace.GivenUp })
+}
+
+func (c *checker) anyFree(node string) bool {
+	return slices.ContainsFunc(c.grants[node].All, func(g change.Grant) bool { return c.free[node+" "+g.ID] })
+}
+
+// reported: a host accepts only what is offered, by the holder of the lock, for what is asked for now, and not
+// while the cluster is held (invariants 2, 6, 17).
+func (c *checker) reported(node string) {
+	old, next := c.reports[node], read[cluster.Report](c, cluster.ReportKey(node))
+	c.reports[node] = next
+	for _, a := range next.Grants {
+		if !a.Open() || a.ID == "" || old.Answered(a.Change).ID == a.ID || c.accepted[node+" "+a.ID] {
+			continue
+		}
+		c.accepted[node+" "+a.ID] = true
+		g := c.grants[node].Of(a.Change)
+		lock := c.w.net.model.Session(root + cluster.OrchestratorLock)
+		_, spec := c.w.net.model.Value(root + cluster.KeyVersion)
+		held := c.control.At(time.Now())
+		switch {
+		case g.ID != a.ID || g.State != pace.Offered:
+			c.w.failLocked("6: %s accepts %s of %s, but has %+v", node, a.ID, a.Change, g)
+		case g.Session == "" || g.Session != lock:
+			c.w.failLocked("2: %s accepts %s of session %s, and the lock is of %q", node, a.ID, g.Session, lock)
+		case a.Change == cluster.VersionChange && g.Spec != spec:
+			c.w.failLocked("17: %s accepts %s of spec %d, which is at %d now", node, a.ID, g.Spec, spec)
+		case held.Paused != nil || held.ObserveOnly != nil:
+			c.w.failLocked("6: %s accepts %s while the cluster is paused", node, a.ID)
+		case time.Since(g.Since) > 2*time.Minute+5*time.Second:
+			c.w.failLocked("6: %s accepts %s, which was offered %v ago", node, a.ID, time.Since(g.Since))
+		}
+	}
+}
+
+// operation is what the checker reads of an operation in a transaction.
+type operation struct {
+	KV struct{ Verb, Key, Session string }
+}
+
+// checkWriter: what an orchestrator writes is fenced by its lock, and a host writes its own keys only (invariants 2
+// and 12).
+func (c *checker) checkWriter(keys []string) {
+	from, _, _ := strings.Cut(c.w.net.from, "#")
+	switch {
+	case from == "":
+	case from[0] == 'h':
+		for _, key := range keys {
+			for _, other := range c.w.hosts {
+				if other.name != from && slices.Contains(strings.Split(key, "/"), other.name) {
+					c.w.failLocked("12: %s writes %s", from, key)
+				}
+			}
+		}
+	}
+}
+
+// sent checks a transaction before it is carried out.
+func (c *checker) sent(from, method, path string, body []byte) {
+	if method == "GET" || from == "" || from[0] == 'p' {
+		return
+	}
+	if strings.HasPrefix(path, "/v1/kv/") {
+		c.w.failLocked("2: %s writes %s without a transaction", from, path)
+		return
+	}
+	if path != "/v1/txn" || from[0] != 'o' {
+		return
+	}
+	var ops []operation
+	if err := json.Unmarshal(body, &ops); err != nil {
+		c.w.failLocked("%s sends %s: %v", from, body, err)
+		return
+	}
+	fenced := false
+	for _, op := range ops {
+		switch op.KV.Verb {
+		case "check-session":
+			fenced = fenced || op.KV.Key == root+cluster.OrchestratorLock
+		case "set", "cas", "delete", "delete-cas", "delete-tree":
+			if !fenced {
+				c.w.failLocked("2: %s writes %s without a check of its lock", from, op.KV.Key)
+			}
+		}
+	}
+}
+
+// began: a task that must not be repeated begins once for each job (invariant 7: what was done is not done again).
+func (c *checker) began(h *host, workflow, job string) {
+	if workflow == "patch" && h.began[workflow+" "+job] > 1 {
+		c.w.failLocked("6: %s begins task %s of job %s again", h.name, workflow, job)
+	}
+}
+
+// brought: a version that was applied and validated is not applied again, unless something else was asked for in
+// between, or the host was killed meanwhile.
+func (c *checker) brought(h *host, version string) {
+	if at, ok := c.since[lifeOf(h, version)]; ok && at == c.desired {
+		c.w.failLocked("3: %s applied %s again although nothing was asked for", h.name, version)
+	}
+}
+
+// validated notes the result of a validation.
+func (c *checker) validated(h *host, version string, passed bool) {
+	delete(c.since, lifeOf(h, version))
+	if passed {
+		c.since[lifeOf(h, version)] = c.desired
+	}
+}
+
+// sickened: a host whose checks fail after it arrived applies the version again by itself.
+func (c *checker) sickened(h *host) {
+	for key := range c.since {
+		if strings.HasPrefix(key, h.name+" ") {
+			delete(c.since, key)
+		}
+	}
+}
+
+func lifeOf(h *host, version string) string { return fmt.Sprint(h.name, " ", version, " ", h.lives) }
