@@ -83,17 +83,22 @@ func (c *checker) changed(keys []string) {
 			c.reported(node)
 		}
 	}
-	var offered []string
+	var offered, taking []string
 	for _, key := range keys {
 		key, _ := strings.CutPrefix(key, root)
 		if rest, ok := strings.CutPrefix(key, cluster.PrefixHosts); ok && strings.HasSuffix(rest, cluster.EndGrants) {
-			if node := strings.TrimSuffix(rest, cluster.EndGrants); c.offered(node) {
+			node := strings.TrimSuffix(rest, cluster.EndGrants)
+			isNew, takes := c.offered(node)
+			if isNew {
 				offered = append(offered, node)
+			}
+			if takes {
+				taking = append(taking, node)
 			}
 		}
 	}
 	if len(offered) > 0 {
-		c.checkOffers(offered)
+		c.checkOffers(offered, taking)
 	}
 	c.checkWriter(keys)
 }
@@ -119,11 +124,11 @@ func (c *checker) counted() {
 	c.ledger = next
 }
 
-// offered notes what a host is granted, and reports whether an offer is new.
-func (c *checker) offered(node string) bool {
+// offered notes what a host is granted, and reports whether an offer is new, and whether it takes out a host that was
+// in service.
+func (c *checker) offered(node string) (isNew, takes bool) {
 	old, next := c.grants[node], read[change.Grants](c, cluster.GrantsKey(node))
 	c.grants[node] = next
-	isNew := false
 	for _, g := range next.All {
 		was := old.Of(g.Change)
 		if g.State != pace.Offered || was.State == pace.Offered && was.ID == g.ID {
@@ -134,9 +139,11 @@ func (c *checker) offered(node string) bool {
 		before := change.Grants{All: slices.DeleteFunc(slices.Clone(next.All), func(o change.Grant) bool { return o.Change == g.Change })}
 		if h := c.w.host(node); h != nil && (c.open(node, before) || h.outByItself()) {
 			c.free[node+" "+g.ID] = true
+		} else {
+			takes = true
 		}
 	}
-	return isNew
+	return isNew, takes
 }
 
 // outByItself reports whether a host is out of service, or was a moment ago, without a grant of the new offer.
@@ -197,7 +204,7 @@ func (c *checker) counts(node string) bool {
 
 // checkOffers: no more hosts are granted than the budget and the policy allow, and nothing while the cluster is held
 // (invariant 6).
-func (c *checker) checkOffers(offered []string) {
+func (c *checker) checkOffers(offered, taking []string) {
 	now := time.Now()
 	out, atVersion := []string{}, 0
 	for _, h := range c.w.hosts {
@@ -212,10 +219,10 @@ func (c *checker) checkOffers(offered []string) {
 		}
 	}
 	c.most = max(c.most, len(out))
-	if b := c.control.Budget; b != nil && b.MaxOut.N > 0 && len(out) > b.MaxOut.N && c.news(offered) {
+	if b := c.control.Budget; b != nil && b.MaxOut.N > 0 && len(out) > b.MaxOut.N && len(taking) > 0 {
 		c.w.failLocked("6: %s offered, so %d are out for grants: %v, and the budget is %d", offered, len(out), out, b.MaxOut.N)
 	}
-	newVersion := slices.ContainsFunc(offered, func(node string) bool {
+	newVersion := slices.ContainsFunc(taking, func(node string) bool {
 		v := c.grants[node].Of(cluster.VersionChange)
 		return v.State == pace.Offered && !c.free[node+" "+v.ID] && v.ID == newest(c.grants[node])
 	})
@@ -235,9 +242,6 @@ func (c *checker) checkOffers(offered []string) {
 		}
 	}
 }
-
-// news reports whether one of the hosts has an offer that is not free.
-func (c *checker) news(offered []string) bool { return slices.ContainsFunc(offered, c.counts) }
 
 // newest is the id of the grant that was offered last.
 func newest(g change.Grants) (id string) {

@@ -88,7 +88,7 @@ func Run(ctx context.Context, o Options) Result {
 }
 
 // asked are the kinds of events of a fleet in which nothing fails.
-var asked = []string{"trigger", "lease", "run"}
+var asked = []string{"trigger", "budget", "lease", "run"}
 
 // live runs the fleet through its faults, and then until everything has ended.
 func (w *world) live(ctx context.Context, plan []event) {
