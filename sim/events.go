@@ -293,6 +293,9 @@ func (w *world) settle(ctx context.Context) error {
 	o := w.operator
 	for _, h := range w.hosts {
 		h.begin() // one that was to start later
+		// The time of a lease is measured by the kernel's clock, which a bubble does not move: its caller ends it.
+		holder := h.simulated.Lease()
+		w.running.Go(func() { _ = holder.End(ctx, "") }) // what does not end is found below
 		if _, err := o.cluster.Unhold(ctx, cluster.Scope{Node: h.name}, cluster.Hold{By: "op"}); err != nil {
 			return fmt.Errorf("release %s: %w", h.name, err)
 		}
@@ -307,7 +310,8 @@ func (w *world) settle(ctx context.Context) error {
 		return fmt.Errorf("trigger: %w", err)
 	}
 	if err := w.await(ctx, 90*time.Minute, func() error { return w.at("final") }); err != nil {
-		return err
+		s, failed := o.rollouts.Show(ctx)
+		return fmt.Errorf("%w; the rollout is %s, waits for %q, out are %+v, %v", err, s.StateText(), s.Waits, s.Out, failed)
 	}
 	return w.await(ctx, 10*time.Minute, func() error { return errors.Join(w.projected(), w.ended(ctx)) })
 }

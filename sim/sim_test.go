@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,7 +18,7 @@ import (
 
 var (
 	first   = flag.Uint64("sim.seed", 1, "the first seed")
-	count   = flag.Uint64("sim.seeds", 0, "how many seeds")
+	count   = flag.Uint64("sim.seeds", 2, "how many seeds")
 	minutes = flag.Duration("sim.time", 0, "for how long, in place of a number of seeds")
 	skip    = flag.String("sim.skip", "", "numbers of events that are left out, with commas between them")
 	verbose = flag.Bool("sim.v", false, "write what happens")
@@ -59,14 +60,28 @@ func TestNothingFails(t *testing.T) {
 	}
 }
 
-// TestFaults runs the seeds that the flags name, or as many as fit into a time, and writes how they went.
-func TestFaults(t *testing.T) {
-	if *count == 0 && *minutes == 0 {
-		t.Skip("see make sim")
+// found are seeds that found a fault. What Go's scheduler decides is not in a seed, so each runs more than once.
+var found = map[uint64]string{
+	1028: "a snapshot without a budget and without a run that waited for places was restored: the places stayed kept for that run, and a version reached no host more",
+}
+
+// TestFound: faults that seeds found stay repaired.
+func TestFound(t *testing.T) {
+	dir := disks(t)
+	for seed, what := range found {
+		for i := range 3 {
+			if got := simulate(t, Options{Seed: seed, Dir: filepath.Join(dir, strconv.Itoa(i))}); got.Failed != "" {
+				t.Errorf("seed %d (%s): %s", seed, what, got.Failed)
+			}
+		}
 	}
+}
+
+// TestFaults runs some seeds, or as many as fit into a time, and writes how they went.
+func TestFaults(t *testing.T) {
 	dir := disks(t)
 	steps, seeds, faults, begun := uint64(0), 0, map[string]int{}, time.Now()
-	for seed := *first; *count > 0 && seed < *first+*count || time.Since(begun) < *minutes; seed++ {
+	for seed := *first; *minutes == 0 && seed < *first+*count || time.Since(begun) < *minutes; seed++ {
 		got := simulate(t, Options{Seed: seed, Dir: dir, Skip: skipped(t)})
 		steps, seeds = steps+got.Steps, seeds+1
 		for kind, n := range got.Faults {

@@ -203,7 +203,7 @@ func (w *world) at(version string) error {
 	for _, h := range w.hosts {
 		r := w.check.reports[h.name]
 		if r.Version != version {
-			return fmt.Errorf("%s is at %q, wants %q: %+v, %+v", h.name, r.Version, version, r.States, w.check.grants[h.name])
+			return fmt.Errorf("%s is at %q, wants %q: %+v, %+v, its lease is %+v, its report says %+v", h.name, r.Version, version, h.simulated.Convergence(), w.check.grants[h.name], h.simulated.Lease().Status(), r)
 		}
 		if i := slices.IndexFunc(r.Grants, cluster.Answer.Open); i >= 0 {
 			return fmt.Errorf("%s has an open grant: %+v, %+v", h.name, r.Grants[i], w.check.grants[h.name].Of(r.Grants[i].Change))

@@ -79,6 +79,9 @@ func (p *places) begin(ctx context.Context) (r *round, err error) {
 	if r.State, err = p.t.watcher.State(ctx); err != nil {
 		return nil, err
 	}
+	if r.State.Control.Budget == nil { // nothing waits for a place
+		clear(p.demands)
+	}
 	if probes, known := p.t.probes.Get(); known {
 		r.State = r.State.WithProbes(probes)
 	}
