@@ -189,7 +189,7 @@ func TestOldCommands(t *testing.T) {
 	if got.code != 0 {
 		t.Fatalf("hold: %+v", got)
 	}
-	if got := jorc(t, env, "check_puppet"); got.code != exitPuppetDisabled || !strings.Contains(got.stderr, "disk") {
-		t.Errorf("check_puppet of a held host: %+v, want exit %d and the reason", got, exitPuppetDisabled)
+	if got := jorc(t, env, "check_puppet"); got.code != checkPuppetHeld || !strings.Contains(got.stderr, "disk") {
+		t.Errorf("check_puppet of a held host: %+v, want exit %d and the reason", got, checkPuppetHeld)
 	}
 }

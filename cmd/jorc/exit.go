@@ -25,18 +25,18 @@ import (
 
 // Exit codes: a promise to scripts.
 const (
-	exitOK             = 0
-	exitFailed         = 1 // failed, or the answer is no; also "outcome unknown"
-	exitUsage          = 2 // wrong usage or configuration
-	exitUnreachable    = 3 // Consul could not be reached
-	exitConflict       = 4 // a reference, index or test did not match; nothing was written
-	exitDenied         = 5 // denied by ACLs
-	exitStopped        = 6 // paused, held or aborted; a lock was lost
-	exitPuppetDisabled = 9 // convergence is held, as check_puppet says
-	exitTimeout        = 124
-	exitCannotRun      = 126 // COMMAND after "--" cannot be run
-	exitNotFound       = 127 // COMMAND after "--" is not found
-	exitSignal         = 128 // plus the number of the signal that ended jorc
+	exitOK          = 0
+	exitFailed      = 1 // failed, or the answer is no; also "outcome unknown"
+	exitUsage       = 2 // wrong usage or configuration
+	exitUnreachable = 3 // Consul could not be reached
+	exitConflict    = 4 // a reference, index or test did not match; nothing was written
+	exitDenied      = 5 // denied by ACLs
+	exitStopped     = 6 // paused, held or aborted; a lock was lost
+	checkPuppetHeld = 9 // convergence is held, as check_puppet says
+	exitTimeout     = 124
+	exitCannotRun   = 126 // COMMAND after "--" cannot be run
+	exitNotFound    = 127 // COMMAND after "--" is not found
+	exitSignal      = 128 // plus the number of the signal that ended jorc
 )
 
 // classes maps errors to exit codes by errors.Is; the first that matches
@@ -47,7 +47,7 @@ var classes = []struct {
 	code   int
 }{
 	{converge.ErrFailed, exitFailed},
-	{legacy.ErrPuppetDisabled, exitPuppetDisabled},
+	{legacy.ErrPuppetDisabled, checkPuppetHeld},
 	{converge.ErrHeld, exitStopped},
 	{blocker.ErrUsage, exitUsage},
 	{text.ErrName, exitUsage},
