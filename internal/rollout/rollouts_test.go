@@ -415,7 +415,7 @@ func (f *system) accept(node string) error {
 	}
 	_, err = f.ledger.ReportWriter(node).ChangeFenced(f.t.Context(), func(d cluster.Report) (cluster.Report, error) {
 		return d.WithAnswer(cluster.Answer{Change: cluster.VersionChange, ID: p.Grant.ID, Tag: p.Grant.Tag, State: cluster.GrantAccepted, Since: time.Now()}), nil
-	}, p.Fence)
+	}, f.fence(node, p))
 	return err
 }
 
@@ -483,6 +483,24 @@ func testApply(t *testing.T, f *system) {
 	}
 }
 
+// fence is what an acceptance of p depends on as a host carries it out: what its watches delivered, and p.
+func (f *system) fence(node string, p rollout.Permit) func(*kv.Txn) {
+	f.t.Helper()
+	store := f.cluster.Store()
+	grants, err := change.GrantsAt(store, node).Get(f.t.Context())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	control, err := kv.NewDoc[cluster.Control](store, cluster.KeyControl, 1).Get(f.t.Context())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return func(t *kv.Txn) {
+		change.Accept(t, node, p.Grant, grants.Index, control.Index)
+		p.Fence(t)
+	}
+}
+
 // testVoid: an offer cannot be accepted once the lock, the rollout, the version,
 // the control or the grant itself has changed.
 func testVoid(t *testing.T, f *system) {
@@ -512,10 +530,11 @@ func testVoid(t *testing.T, f *system) {
 		if ok, why := p.Offer("v1", time.Now()); err != nil || !ok {
 			t.Fatalf("the offer is %v, %q, %v", ok, why, err)
 		}
+		fence := f.fence("h1", p)
 		meanwhile.do()
 		_, err = f.ledger.ReportWriter("h1").ChangeFenced(t.Context(), func(d cluster.Report) (cluster.Report, error) {
 			return d.WithAnswer(cluster.Answer{Change: cluster.VersionChange, ID: p.Grant.ID, State: cluster.GrantAccepted}), nil
-		}, p.Fence)
+		}, fence)
 		f.wantIs("accepting after a change of "+meanwhile.what, err, kv.ErrConflict, "")
 		if d, _, err := f.ledger.Report(t.Context(), "h1"); err != nil || d.Answered(cluster.VersionChange).Open() {
 			t.Errorf("after a change of %s the report says %+v, %v", meanwhile.what, d.Answered(cluster.VersionChange), err)
