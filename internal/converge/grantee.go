@@ -85,7 +85,7 @@ type request struct {
 
 	recheck   *concurrency.Backoff // when to read the report again, while nothing else happens
 	recheckAt time.Time
-	reads     int // of the report, that were looked at for it
+	reads     int // of the report, the last one that counted for it
 
 	change   func(cluster.Report) cluster.Report // of Report
 	separate bool                                // nothing was written; valid once done is closed
