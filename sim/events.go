@@ -31,7 +31,6 @@ type operator struct {
 	cluster  *cluster.Cluster
 	rollouts *rollout.Rollouts
 	runs     *runs.Runs
-	asked    int
 	snapshot *consulmodel.Snapshot
 }
 
