@@ -169,13 +169,8 @@ func (s *Snapshot) changeRows() (all []ChangeRow, why string) {
 			all = append(all, FinishedRow(f))
 		}
 	}
-	for name, one := range s.derived.stages() {
-		row := FilesRow(one.status)
-		if one.err != nil {
-			row = changeRow(KindFiles, name)
-			row.What, row.Waits = "files of stage "+name, "how far it is is not known: "+one.err.Error()
-		}
-		all = append(all, row)
+	for _, one := range s.derived.stages() {
+		all = append(all, one.change())
 	}
 	for _, r := range s.AllRuns {
 		all = append(all, RunRowOf(s.runRow(r).Run))
@@ -184,6 +179,16 @@ func (s *Snapshot) changeRows() (all []ChangeRow, why string) {
 		all = append(all, LeaseRow(l))
 	}
 	return all, why
+}
+
+// change is the stage as a change.
+func (s stageState) change() ChangeRow {
+	if s.err == nil {
+		return FilesRow(s.status)
+	}
+	r := changeRow(KindFiles, s.name)
+	r.What, r.Waits = "files of stage "+s.name, "how far it is is not known: "+s.err.Error()
+	return r
 }
 
 // leases returns the leases of all hosts, by name.
@@ -226,14 +231,14 @@ func (f *Fleet) Change(ctx context.Context, id string, q ChangeQuery) (Change, e
 		return Change{}, err
 	}
 	kind, name, _ := strings.Cut(id, ".")
-	v := Change{About: s.about("change", "show", id), ChangeRow: changeRow(kind, name)}
+	v := Change{About: s.about("change", "show", id)}
 	switch kind {
 	case KindVersion:
 		err = s.versionChange(&v, name, q)
 	case KindFiles:
 		var of Stage
 		if of, err = s.Stage(name, q.Page); err == nil {
-			v.Files = &of
+			v.Files, v.ChangeRow = &of, s.derived.stages()[name].change()
 		}
 	case KindRun:
 		var of Run
@@ -241,12 +246,12 @@ func (f *Fleet) Change(ctx context.Context, id string, q ChangeQuery) (Change, e
 			v.Run, v.ChangeRow = &of, RunRowOf(of.RunRow.Run)
 		}
 	case KindLease:
-		i := slices.IndexFunc(s.leases(), func(l lease.Shown) bool { return l.Node == name })
+		all := s.leases()
+		i := slices.IndexFunc(all, func(l lease.Shown) bool { return l.Node == name })
 		if i < 0 {
 			return Change{}, fmt.Errorf("host %q has no lease: %w", name, ErrNoChange)
 		}
-		v.Lease = &s.leases()[i]
-		v.ChangeRow = LeaseRow(*v.Lease)
+		v.Lease, v.ChangeRow = &all[i], LeaseRow(all[i])
 	default:
 		return Change{}, fmt.Errorf("%q: %w: an ID is KIND.NAME with one of the kinds %s%s", id, ErrNoChange, strings.Join(ChangeKinds(), ", "), text.Unknown(kind, "kinds", ChangeKinds()))
 	}
@@ -256,10 +261,6 @@ func (f *Fleet) Change(ctx context.Context, id string, q ChangeQuery) (Change, e
 	if err != nil {
 		return Change{}, err
 	}
-	rows, _ := s.changeRows()
-	if i := slices.IndexFunc(rows, func(r ChangeRow) bool { return r.ID == id }); i >= 0 && v.Run == nil {
-		v.ChangeRow = rows[i]
-	}
 	return v, nil
 }
 
@@ -267,7 +268,7 @@ func (f *Fleet) Change(ctx context.Context, id string, q ChangeQuery) (Change, e
 func (s *Snapshot) versionChange(v *Change, name string, q ChangeQuery) error {
 	if status, ok := s.status(); ok && status.Version == name {
 		of := s.Rollout(RolloutQuery(q))
-		v.Version = &of
+		v.Version, v.ChangeRow = &of, VersionRow(status)
 		return nil
 	}
 	of, err := s.RolloutRecord(name)
