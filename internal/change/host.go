@@ -1,6 +1,7 @@
 package change
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -222,12 +223,7 @@ func (h *Host) look() *Seen {
 	defer h.mu.Unlock()
 	s := h.seen
 	s.Report, s.Known, s.Failing = report, known && !h.unread, slices.Clone(s.Failing)
-	for _, err := range h.watches {
-		if err != nil {
-			s.Unknown = err
-			break
-		}
-	}
+	s.Unknown = cmp.Or(h.watches[:]...)
 	if h.o.Roles != nil {
 		s.Roles = h.o.Roles()
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/jorc/jorc/internal/durable"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/replace"
+	"github.com/jorc/jorc/internal/text"
 	"github.com/jorc/jorc/internal/watch"
 )
 
@@ -389,7 +390,7 @@ func (d *driver) has(s watch.Staged) {
 	d.want("", cluster.StageInputs{})
 	inputs := recordedInputs(s.Inputs)
 	gone := d.record.Turn.State == cluster.StageFailed && d.record.Turn.Content != s.Content // what failed is no longer on the disk
-	if !gone && d.record.Has == s.Content && equal(d.record.Inputs, inputs) {
+	if !gone && d.record.Has == s.Content && text.SameJSON(d.record.Inputs, inputs) {
 		return
 	}
 	r := d.record

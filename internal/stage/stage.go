@@ -9,9 +9,7 @@
 package stage
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -19,6 +17,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // ErrNone: the cluster has no such stage.
@@ -96,7 +95,7 @@ func (s *Stages) Parse(stage string, stored cluster.StageDocuments) (d Documents
 // nothing of d has changed. control is the index of the cluster's control. It is
 // nil when there is nothing to write.
 func (s *Stages) Write(d Documents, p Planned, control uint64) func(*kv.Txn) {
-	turns, stops := !equal(p.Turns, d.Turns), !equal(p.Stops, d.Stops)
+	turns, stops := !text.SameJSON(p.Turns, d.Turns), !text.SameJSON(p.Stops, d.Stops)
 	// Consul lets a host check only a key that exists, unless it may write it.
 	stops = stops || len(p.Offers) > 0 && !d.stops.Exists
 	if !turns && !stops {
@@ -237,11 +236,4 @@ func (p permit) refuses(content string, changed cluster.StageInputs) string {
 func (p permit) fence(t *kv.Txn) {
 	t.CheckSession(cluster.OrchestratorLock, p.turn.Value.Session).CheckIndex(cluster.TurnKey(p.node, p.stage), p.turn.Index)
 	t.CheckIndex(cluster.StageStopsKey(p.stage), p.stops.Index).CheckIndex(cluster.KeyControl, p.control.Index)
-}
-
-// equal reports whether both are stored alike.
-func equal[T any](a, b T) bool {
-	x, errX := json.Marshal(a)
-	y, errY := json.Marshal(b)
-	return errX == nil && errY == nil && bytes.Equal(x, y)
 }
