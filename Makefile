@@ -127,8 +127,8 @@ test-regressions: consul ## put faults of the past back, one after the other: a 
 	GO='$(GO)' CONSUL_BIN='$(CONSUL)' $(GO) run ./tools/regressions -write docs/regressions.md $(NAMES)
 
 .PHONY: sim
-sim: ## simulate fleets with faults in one process, seed after seed: [TIME=10m] [SEED=1]; one seed again: SEED=N SEEDS=1 FLAGS=-sim.v
-	GOMAXPROCS=1 $(GO) test -count=1 -timeout 0 ./sim -run TestFaults -v -sim.seed='$(or $(SEED),1)' $(if $(SEEDS),-sim.seeds='$(SEEDS)',-sim.time='$(or $(TIME),10m)') $(FLAGS)
+sim: ## simulate fleets with faults, a process for each processor: [TIME=10m] [SEED=1]; one seed again, or its cause: SEED=N SEEDS=1 FLAGS=-sim.v, -sim.shrink
+	$(GO) test -count=1 -timeout 0 ./sim -run TestFaults -v -sim.processes="$$(nproc)" -sim.seed='$(or $(SEED),1)' $(if $(SEEDS),-sim.seeds='$(SEEDS)',-sim.time='$(or $(TIME),10m)') $(FLAGS)
 
 # TIME is that of each fuzzer.
 .PHONY: fuzz

@@ -355,10 +355,10 @@ func (c *checker) brought(h *host, version string) {
 	}
 }
 
-// validated notes the result of a validation.
+// validated notes the result of a validation. A version with which checks fail has not arrived: it is applied again.
 func (c *checker) validated(h *host, version string, passed bool) {
 	delete(c.since, lifeOf(h, version))
-	if passed {
+	if passed && !h.critical {
 		c.since[lifeOf(h, version)] = c.desired
 	}
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 // event is something that happens to the fleet at a time of the plan.
 type event struct {
 	at         time.Duration
+	number     int
 	kind, what string
 	do         func(ctx context.Context)
 }
@@ -66,7 +68,29 @@ func (w *world) plan() []event {
 		e.at = time.Duration(r.Int64N(int64(length)))
 		all = append(all, e)
 	}
-	slices.SortFunc(all, func(a, b event) int { return int(a.at - b.at) })
+	slices.SortFunc(all, inTime)
+	if !w.o.Without["freeze"] { // from a source of their own, so that the others are the same with and without them
+		all = append(all, w.freezes(chance(w.o.Seed, "freezes"), length)...)
+	}
+	for i := range all {
+		all[i].number = i
+	}
+	slices.SortStableFunc(all, inTime)
+	return all
+}
+
+func inTime(a, b event) int { return cmp.Compare(a.at, b.at) }
+
+// freezes makes the events in which processes stand still for a while, as in a virtual machine that is moved.
+func (w *world) freezes(r *rand.Rand, length time.Duration) (all []event) {
+	for range r.IntN(6) {
+		at, who, span := time.Duration(r.Int64N(int64(length))), r.IntN(64), time.Duration(r.ExpFloat64()*float64(time.Minute))
+		kind, p := "host frozen", func() *process { return &w.hosts[who%len(w.hosts)].process }
+		if r.IntN(2) == 0 {
+			kind, p = "orchestrator frozen", func() *process { return w.orchestrators[who%len(w.orchestrators)] }
+		}
+		all = append(all, event{at: at, kind: kind, what: fmt.Sprintf("%s (%d) for %v", kind, who, span), do: func(context.Context) { w.freeze(p(), span) }})
+	}
 	return all
 }
 
@@ -218,6 +242,14 @@ func (w *world) cut(p *process, span time.Duration) {
 	}
 }
 
+func (w *world) freeze(p *process, span time.Duration) {
+	w.net.mu.Lock()
+	defer w.net.mu.Unlock()
+	if p.link != nil {
+		p.link.frozen = time.Now().Add(span)
+	}
+}
+
 func (w *world) restore() {
 	w.net.change(func(m *consulmodel.Model) {
 		if w.operator.snapshot == nil {
@@ -230,7 +262,7 @@ func (w *world) restore() {
 
 func (w *world) sicken(ctx context.Context, h *host, span time.Duration) {
 	w.net.change(func(m *consulmodel.Model) {
-		h.sick = time.Now()
+		h.sick, h.critical = time.Now(), true
 		w.check.sickened(h)
 		m.SetCheck(h.name, "app", consul.HealthCritical, "")
 	})
@@ -243,6 +275,7 @@ func (w *world) heal(h *host) {
 			h.sick = time.Now() // it was, until now
 			w.check.sickened(h)
 		}
+		h.critical = false
 		m.SetCheck(h.name, "app", consul.HealthPassing, "")
 	})
 }
@@ -279,11 +312,13 @@ func (w *world) settle(ctx context.Context) error {
 	w.net.mu.Unlock()
 	for _, h := range w.hosts {
 		w.cut(&h.process, 0)
+		w.freeze(&h.process, 0)
 		h.begin()
 		w.heal(h)
 	}
 	for _, o := range w.orchestrators {
 		w.cut(o, 0)
+		w.freeze(o, 0)
 		o.begin()
 	}
 	if err := sleep(ctx, 3*time.Minute); err != nil { // what is late arrives, and outages are noticed

@@ -75,6 +75,7 @@ type host struct {
 	maintenance bool           // that jorc began
 	working     map[string]int // tasks that run now, by workflow
 	sick        time.Time      // until when a check fails
+	critical    bool           // it fails now
 	began       map[string]int // tasks that began, by job and task
 	tries       map[string]int
 }
@@ -163,6 +164,7 @@ func (o outOfService) Begin(ctx context.Context, reason string) error {
 func (o outOfService) Lift(ctx context.Context) error { return o.set(ctx, false, "") }
 
 func (o outOfService) set(_ context.Context, on bool, reason string) error {
+	o.l.thaw()
 	if o.l.dead.Load() {
 		return errDead
 	}
@@ -189,6 +191,7 @@ func (h *host) task(ctx context.Context, l *link, c command.Command) (command.Re
 		env[name] = value
 	}
 	workflow, version, job := env["JORC_WORKFLOW"], env["JORC_VERSION"], env["JORC_JOB"]
+	l.thaw()
 	if l.dead.Load() {
 		return command.Result{ExitCode: command.ExitCannotRun}, errDead
 	}
@@ -208,6 +211,7 @@ func (h *host) task(ctx context.Context, l *link, c command.Command) (command.Re
 		took *= 20
 	}
 	err := sleep(ctx, took)
+	l.thaw()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if l.dead.Load() {

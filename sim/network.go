@@ -22,8 +22,9 @@ import (
 // network carries requests to the model of Consul. Each takes a time, and what becomes of it, that follow from the
 // seed and its name alone: not from what else happens.
 type network struct {
-	seed  uint64
-	tasks sync.WaitGroup // what still arrives after its sender is gone
+	seed    uint64
+	without map[string]bool // kinds of faults that do not happen
+	tasks   sync.WaitGroup  // what still arrives after its sender is gone
 
 	mu      sync.Mutex
 	model   *consulmodel.Model
@@ -39,8 +40,8 @@ type network struct {
 	lacks   func(what string)                            // the model does not know a request
 }
 
-func newNetwork(seed uint64) *network {
-	return &network{seed: seed, model: consulmodel.New(), waiting: map[*consulmodel.Query]chan struct{}{}, faults: map[string]int{}, trace: func(string, ...any) {}, sent: func(string, string, string, []byte) {}}
+func newNetwork(seed uint64, without map[string]bool) *network {
+	return &network{seed: seed, without: without, model: consulmodel.New(), waiting: map[*consulmodel.Query]chan struct{}{}, faults: map[string]int{}, trace: func(string, ...any) {}, sent: func(string, string, string, []byte) {}}
 }
 
 // chance returns a source of random numbers that depend on the seed and a name only.
@@ -69,20 +70,21 @@ func (n *network) fateOf(name string, write bool) fate {
 	if write {
 		kinds = 6
 	}
-	switch r.IntN(kinds) {
-	case 0:
+	switch kind := r.IntN(kinds); {
+	case n.without[[]string{"delay", "delay", "loss", "loss", "loss", "double"}[kind]]:
+	case kind == 0:
 		f.there += slow(r)
 		n.count("request delayed")
-	case 1:
+	case kind == 1:
 		f.back += slow(r)
 		n.count("answer delayed")
-	case 2:
+	case kind == 2:
 		f.lost = true
 		n.count("request lost")
-	case 3, 4:
+	case kind < 5:
 		f.unanswered = true
 		n.count("answer lost")
-	case 5:
+	default:
 		f.twice = slow(r)
 		n.count("request doubled")
 	}
@@ -109,6 +111,7 @@ type link struct {
 
 	counts map[string]int
 	cut    time.Time // until then the network carries nothing
+	frozen time.Time // until then the process stands still, see thaw
 }
 
 func (n *network) link(name string) *link {
@@ -131,6 +134,7 @@ func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 	}
+	l.thaw()
 	if l.dead.Load() {
 		return nil, errDead
 	}
@@ -147,6 +151,7 @@ func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 		f.lost = true
 	}
 	answer, err := l.carry(r.Context(), r, body, f)
+	l.thaw()
 	if err != nil {
 		return nil, err
 	}
@@ -160,6 +165,20 @@ func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp.Header["X-Consul-Knownleader"] = []string{"true"}
 	resp.Header["Date"] = []string{time.Now().UTC().Format(http.TimeFormat)}
 	return resp, nil
+}
+
+// thaw returns when the process is no longer frozen. What it does beside timers passes here: requests, answers,
+// tasks. Their ctx does not matter, as it does not to a process that is stopped between two instructions.
+func (l *link) thaw() {
+	for {
+		l.mu.Lock()
+		left := time.Until(l.frozen)
+		l.mu.Unlock()
+		if left <= 0 || l.dead.Load() {
+			return
+		}
+		time.Sleep(min(left, time.Second)) // it may end sooner
+	}
 }
 
 // carry brings a request to Consul and its answer back.

@@ -1,4 +1,4 @@
-package sim
+package sim_test
 
 import (
 	"flag"
@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,15 +15,25 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/jorc/jorc/sim"
 )
 
 var (
-	first   = flag.Uint64("sim.seed", 1, "the first seed")
-	count   = flag.Uint64("sim.seeds", 2, "how many seeds")
-	minutes = flag.Duration("sim.time", 0, "for how long, in place of a number of seeds")
-	skip    = flag.String("sim.skip", "", "numbers of events that are left out, with commas between them")
-	verbose = flag.Bool("sim.v", false, "write what happens")
+	first     = flag.Uint64("sim.seed", 1, "the first seed")
+	count     = flag.Uint64("sim.seeds", 2, "how many seeds")
+	minutes   = flag.Duration("sim.time", 0, "for how long, in place of a number of seeds")
+	processes = flag.Int("sim.processes", 1, "how many processes share the seeds; 1: this one has all")
+	skip      = flag.String("sim.skip", "", "numbers of events that are left out, with commas between them")
+	only      = flag.String("sim.only", "", "numbers of the events that are not left out, with commas between them")
+	without   = flag.String("sim.without", "", "kinds of faults that do not happen, with commas between them: "+strings.Join(sim.Kinds, ","))
+	shrinks   = flag.Bool("sim.shrink", false, "look for the fewest events and kinds of faults with which a seed fails")
+	verbose   = flag.Bool("sim.v", false, "write what happens")
+	worker    = flag.String("sim.worker", "", "run the seeds that standard input names, with hosts' disks in this directory; for -sim.processes")
 )
+
+// mostEvents is more than a seed has.
+const mostEvents = 64
 
 // disks is where the disks of hosts are: in memory, if this system has such a directory.
 func disks(t *testing.T) string {
@@ -38,14 +49,18 @@ func disks(t *testing.T) string {
 	return t.TempDir()
 }
 
-// simulate runs one seed.
-func simulate(t *testing.T, o Options) (got Result) {
+// simulate runs one seed. Only one goroutine runs at a time, so that a seed mostly goes as it went before.
+func simulate(t *testing.T, o sim.Options) (got sim.Result) {
 	t.Helper()
 	if *verbose {
 		o.Trace = func(s string) { fmt.Println(s) }
 		o.Log = hclog.New(&hclog.LoggerOptions{Output: os.Stdout, Level: hclog.Debug, DisableTime: true})
 	}
-	synctest.Test(t, func(t *testing.T) { got = Run(t.Context(), o) })
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	synctest.Test(t, func(t *testing.T) { got = sim.Run(t.Context(), o) })
+	if err := os.RemoveAll(filepath.Join(o.Dir, fmt.Sprint("seed-", o.Seed))); err != nil {
+		t.Error(err)
+	}
 	return got
 }
 
@@ -54,60 +69,132 @@ func simulate(t *testing.T, o Options) (got Result) {
 func TestNothingFails(t *testing.T) {
 	dir := disks(t)
 	for seed := range uint64(3) {
-		if got := simulate(t, Options{Seed: seed, Dir: dir, Calm: true}); got.Failed != "" {
+		if got := simulate(t, sim.Options{Seed: seed, Dir: dir, Calm: true}); got.Failed != "" {
 			t.Errorf("seed %d: %s", seed, got.Failed)
 		}
 	}
 }
 
 // found are seeds that found a fault. What Go's scheduler decides is not in a seed, so each runs more than once.
-var found = map[uint64]string{
-	1028: "a snapshot without a budget and without a run that waited for places was restored: the places stayed kept for that run, and a version reached no host more",
+var found = []struct {
+	what string
+	o    sim.Options
+}{
+	{
+		"a snapshot without a budget and without a run that waited for places was restored: the places stayed kept for that run, and a version reached no host more",
+		sim.Options{Seed: 1028, Without: map[string]bool{"freeze": true}},
+	},
 }
 
 // TestFound: faults that seeds found stay repaired.
 func TestFound(t *testing.T) {
 	dir := disks(t)
-	for seed, what := range found {
-		for i := range 3 {
-			if got := simulate(t, Options{Seed: seed, Dir: filepath.Join(dir, strconv.Itoa(i))}); got.Failed != "" {
-				t.Errorf("seed %d (%s): %s", seed, what, got.Failed)
+	for _, f := range found {
+		for range 3 {
+			f.o.Dir = dir
+			if got := simulate(t, f.o); got.Failed != "" {
+				t.Errorf("seed %d (%s): %s", f.o.Seed, f.what, got.Failed)
 			}
 		}
 	}
 }
 
-// TestFaults runs some seeds, or as many as fit into a time, and writes how they went.
-func TestFaults(t *testing.T) {
-	dir := disks(t)
-	steps, seeds, faults, begun := uint64(0), 0, map[string]int{}, time.Now()
-	for seed := *first; *minutes == 0 && seed < *first+*count || time.Since(begun) < *minutes; seed++ {
-		got := simulate(t, Options{Seed: seed, Dir: dir, Skip: skipped(t)})
-		steps, seeds = steps+got.Steps, seeds+1
-		for kind, n := range got.Faults {
-			faults[kind] += n
-		}
-		fmt.Printf("seed %d: %d steps, %v, %d offers, at most %d out %s\n", seed, got.Steps, got.Took.Round(time.Second), got.Offers, got.Most, got.Failed)
-		if got.Failed != "" {
-			t.Errorf("seed %d: %s", seed, got.Failed)
+// options are those of the flags, for a seed.
+func options(t *testing.T, dir string, seed uint64) sim.Options {
+	t.Helper()
+	o := sim.Options{Seed: seed, Dir: dir, Skip: numbers(t, "sim.skip", *skip), Without: map[string]bool{}}
+	if kept := numbers(t, "sim.only", *only); len(kept) > 0 {
+		for n := range mostEvents {
+			if !kept[n] {
+				o.Skip[n] = true
+			}
 		}
 	}
-	for _, kind := range slices.Sorted(maps.Keys(faults)) {
-		t.Logf("%6d %s", faults[kind], kind)
+	for kind := range strings.SplitSeq(*without, ",") {
+		if kind != "" && !slices.Contains(sim.Kinds, kind) {
+			t.Fatalf("-sim.without: there is no kind of faults %q: %s", kind, sim.Kinds)
+		}
+		o.Without[kind] = true
 	}
-	t.Logf("%d seeds, %d steps in %v: %.0f a minute", seeds, steps, time.Since(begun).Round(time.Millisecond), float64(steps)/time.Since(begun).Minutes())
+	return o
 }
 
-// skipped are the events that the flag leaves out.
-func skipped(t *testing.T) map[int]bool {
+// numbers are those that a flag has.
+func numbers(t *testing.T, flag, text string) map[int]bool {
 	t.Helper()
 	all := map[int]bool{}
-	for text := range strings.SplitSeq(*skip, ",") {
-		if n, err := strconv.Atoi(text); err == nil {
+	for part := range strings.SplitSeq(text, ",") {
+		if n, err := strconv.Atoi(part); err == nil {
 			all[n] = true
-		} else if text != "" {
-			t.Fatalf("-sim.skip: %v", err)
+		} else if part != "" {
+			t.Fatalf("-%s: %v", flag, err)
 		}
 	}
 	return all
+}
+
+// TestFaults runs some seeds, or as many as fit into a time, and writes how they went.
+func TestFaults(t *testing.T) {
+	if *worker != "" {
+		work(t, *worker)
+		return
+	}
+	dir := disks(t)
+	ran, begun := tally{faults: map[string]int{}}, time.Now()
+	seeds := func(yield func(uint64) bool) {
+		for seed := *first; *minutes == 0 && seed < *first+*count || time.Since(begun) < *minutes; seed++ {
+			if !yield(seed) {
+				return
+			}
+		}
+	}
+	if n := *processes; n > 1 && (*minutes > 0 || *count > 1) {
+		share(t, dir, n, seeds, ran.add)
+	} else {
+		for seed := range seeds {
+			ran.add(seed, simulate(t, options(t, dir, seed)))
+		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(ran.faults)) {
+		t.Logf("%6d %s", ran.faults[kind], kind)
+	}
+	t.Logf("%d seeds, %d requests in %v: %.0f a minute", ran.seeds, ran.steps, time.Since(begun).Round(time.Millisecond), float64(ran.steps)/time.Since(begun).Minutes())
+	for _, f := range ran.failed {
+		t.Errorf("seed %d: %s", f.seed, f.result.Failed)
+	}
+	if *shrinks && len(ran.failed) == 0 {
+		t.Log("no seed failed, so there is nothing to shrink; a seed does not always fail again")
+	}
+	for _, f := range ran.failed {
+		if *shrinks {
+			shrink(t, options(t, dir, f.seed), f.result)
+		}
+	}
+}
+
+// tally is how the seeds went so far.
+type tally struct {
+	seeds  int
+	steps  uint64
+	faults map[string]int
+	failed []failure
+}
+
+type failure struct {
+	seed   uint64
+	result sim.Result
+}
+
+// add counts a seed, and writes how it went.
+func (c *tally) add(seed uint64, r sim.Result) {
+	c.seeds++
+	c.steps += r.Steps
+	for kind, n := range r.Faults {
+		c.faults[kind] += n
+	}
+	if r.Failed != "" {
+		c.failed = append(c.failed, failure{seed, r})
+	}
+	line := fmt.Sprintf("seed %d: %d requests, %v, %d offers, at most %d out %s", seed, r.Steps, r.Took.Round(time.Second), r.Offers, r.Most, r.Failed)
+	fmt.Println(strings.TrimSpace(line))
 }

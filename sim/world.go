@@ -27,9 +27,11 @@ import (
 type Options struct {
 	Seed uint64
 	Dir  string       // for the hosts' disks
-	Skip map[int]bool // events that are left out
-	Calm bool         // nothing fails: no request is lost or doubled, and only what operators ask for happens
-	Log  hclog.Logger // of the product; nil: none
+	Skip map[int]bool // events that are left out, by number
+	// Without are kinds of faults that do not happen, of Kinds.
+	Without map[string]bool
+	Calm    bool         // nothing fails: no request is lost or doubled, and only what operators ask for happens
+	Log     hclog.Logger // of the product; nil: none
 	// Trace, if not nil, gets what happens, a line each.
 	Trace func(string)
 }
@@ -41,8 +43,25 @@ type Result struct {
 	Offers int            // grants that were offered
 	Most   int            // hosts out of service for grants at the same time
 	Faults map[string]int // by kind
-	Events []string       // what was planned, in order
+	Events []Event        // what was planned and not left out, in order
 	Failed string         // the first violation; empty: none
+}
+
+// Event is something that was planned.
+type Event struct {
+	Number int
+	Text   string
+}
+
+// Kinds of faults beside the planned ones: requests and answers that are late or lost, requests that arrive twice; and
+// processes that are frozen, which is planned, too.
+var Kinds = []string{"delay", "loss", "double", "freeze"}
+
+// Invariant returns the number of the invariant that was violated, as Failed names it.
+func (r Result) Invariant() string {
+	_, what, _ := strings.Cut(r.Failed, ": ")
+	number, _, _ := strings.Cut(what, ":")
+	return number
 }
 
 // world is one simulation.
@@ -62,7 +81,7 @@ type world struct {
 
 // Run simulates a fleet. It must be called in a bubble of testing/synctest.
 func Run(ctx context.Context, o Options) Result {
-	w := &world{o: o, dir: filepath.Join(o.Dir, fmt.Sprint("seed-", o.Seed)), net: newNetwork(o.Seed), begun: time.Now()}
+	w := &world{o: o, dir: filepath.Join(o.Dir, fmt.Sprint("seed-", o.Seed)), net: newNetwork(o.Seed, o.Without), begun: time.Now()}
 	ctx, w.over = context.WithCancel(ctx)
 	defer w.over()
 	w.net.trace = w.traceLocked
@@ -71,8 +90,10 @@ func Run(ctx context.Context, o Options) Result {
 	w.net.model.Changed = w.check.changed
 	plan := w.plan()
 	result := Result{}
-	for i, e := range plan {
-		result.Events = append(result.Events, fmt.Sprintf("%d: %v %s", i, e.at.Round(time.Second), e.what))
+	for _, e := range plan {
+		if !o.Skip[e.number] {
+			result.Events = append(result.Events, Event{e.number, fmt.Sprintf("%v %s", e.at.Round(time.Second), e.what)})
+		}
 	}
 	server := make(chan struct{})
 	go func() { defer close(server); w.serve(ctx) }()
@@ -102,16 +123,16 @@ func (w *world) live(ctx context.Context, plan []event) {
 		w.net.mu.Unlock()
 	}
 	begun := time.Now()
-	for i, e := range plan {
+	for _, e := range plan {
 		if sleep(ctx, time.Until(begun.Add(e.at))) != nil {
 			return
 		}
-		if w.o.Skip[i] || w.o.Calm && !slices.Contains(asked, e.kind) {
+		if w.o.Skip[e.number] || w.o.Calm && !slices.Contains(asked, e.kind) {
 			continue
 		}
 		w.net.mu.Lock()
 		w.net.count(e.kind)
-		w.traceLocked("event %d: %s", i, e.what)
+		w.traceLocked("event %d: %s", e.number, e.what)
 		w.net.mu.Unlock()
 		e.do(ctx)
 	}
