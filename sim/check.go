@@ -2,7 +2,6 @@ package sim
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -31,14 +30,21 @@ type checker struct {
 	accepted map[string]bool // "host grant": the host said so once
 	ledger   change.Ledger
 	restored time.Time
-	desired  int            // how often the desired version changed
-	since    map[string]int // "host version": desired when the host last brought it
-	most     int            // hosts out of service for grants at the same time
+	desired  int                // how often the desired version changed
+	arrived  map[string]arrival // by host
+	most     int                // hosts out of service for grants at the same time
 	offers   int
 }
 
+// arrival is the version that a host brought last.
+type arrival struct {
+	version  string
+	desired  int  // as it was then
+	reported bool // so the host's disk has it
+}
+
 func newChecker(w *world) *checker {
-	return &checker{w: w, grants: map[string]change.Grants{}, reports: map[string]cluster.Report{}, free: map[string]bool{}, accepted: map[string]bool{}, since: map[string]int{}}
+	return &checker{w: w, grants: map[string]change.Grants{}, reports: map[string]cluster.Report{}, free: map[string]bool{}, accepted: map[string]bool{}, arrived: map[string]arrival{}}
 }
 
 // read decodes a document; one that is absent or damaged is the zero value.
@@ -136,8 +142,11 @@ func (c *checker) offered(node string) (isNew, takes bool) {
 		}
 		isNew = true
 		c.offers++
+		if g.Change == cluster.VersionChange {
+			c.checkSpec(node, g)
+		}
 		before := change.Grants{All: slices.DeleteFunc(slices.Clone(next.All), func(o change.Grant) bool { return o.Change == g.Change })}
-		if h := c.w.host(node); h != nil && (c.open(node, before) || h.outByItself()) {
+		if h := c.w.host(node); h != nil && (c.open(node, before) || c.outByItself(h)) {
 			c.free[node+" "+g.ID] = true
 		} else {
 			takes = true
@@ -146,9 +155,22 @@ func (c *checker) offered(node string) (isNew, takes bool) {
 	return isNew, takes
 }
 
-// outByItself reports whether a host is out of service, or was a moment ago, without a grant of the new offer.
-func (h *host) outByItself() bool {
-	return h.maintenance || time.Since(h.sick) < sickFor && !h.sick.IsZero()
+// checkSpec: what is offered is what is asked for now, and not paused (invariants 6 and 17).
+func (c *checker) checkSpec(node string, g change.Grant) {
+	_, spec := c.w.net.model.Value(root + cluster.KeyVersion)
+	switch {
+	case g.Spec != spec:
+		c.w.failLocked("17: %s is offered %s of spec %d, which is at %d now", node, g.ID, g.Spec, spec)
+	case c.spec.Stopped != nil && c.spec.Finished.IsZero():
+		c.w.failLocked("6: %s is offered %s while the rollout is paused", node, g.ID)
+	}
+}
+
+// outByItself reports whether a host is out of service, or was a moment ago, without a grant of the new offer. It also is
+// where its report says that it converges.
+func (c *checker) outByItself(h *host) bool {
+	converges := c.reports[h.name].States[cluster.CategoryConfig].State == cluster.StateRunning
+	return converges || h.maintenance || time.Since(h.sick) < sickFor && !h.sick.IsZero()
 }
 
 // open reports whether a host has an open grant among g.
@@ -264,6 +286,10 @@ func (c *checker) anyFree(node string) bool {
 func (c *checker) reported(node string) {
 	old, next := c.reports[node], read[cluster.Report](c, cluster.ReportKey(node))
 	c.reports[node] = next
+	if a, is := c.arrived[node]; is && a.version == next.Version {
+		a.reported = true
+		c.arrived[node] = a
+	}
 	for _, a := range next.Grants {
 		if !a.Open() || a.ID == "" || old.Answered(a.Change).ID == a.ID || c.accepted[node+" "+a.ID] {
 			continue
@@ -347,29 +373,28 @@ func (c *checker) began(h *host, workflow, job string) {
 	}
 }
 
-// brought: a version that was applied and validated is not applied again, unless something else was asked for in
-// between, or the host was killed meanwhile.
+// brought: a version that arrived is not applied again, unless something else was asked for in between (invariant 3).
 func (c *checker) brought(h *host, version string) {
-	if at, ok := c.since[lifeOf(h, version)]; ok && at == c.desired {
+	if a := c.arrived[h.name]; a.version == version && a.desired == c.desired {
 		c.w.failLocked("3: %s applied %s again although nothing was asked for", h.name, version)
 	}
+	delete(c.arrived, h.name)
 }
 
 // validated notes the result of a validation. A version with which checks fail has not arrived: it is applied again.
 func (c *checker) validated(h *host, version string, passed bool) {
-	delete(c.since, lifeOf(h, version))
-	if passed && !h.critical {
-		c.since[lifeOf(h, version)] = c.desired
+	delete(c.arrived, h.name)
+	if passed && !h.failing && !h.stale {
+		c.arrived[h.name] = arrival{version: version, desired: c.desired}
+	}
+}
+
+// killed notes that a host was killed: it may apply again what it had not written down.
+func (c *checker) killed(h *host, wiped bool) {
+	if wiped || !c.arrived[h.name].reported {
+		delete(c.arrived, h.name)
 	}
 }
 
 // sickened: a host whose checks fail after it arrived applies the version again by itself.
-func (c *checker) sickened(h *host) {
-	for key := range c.since {
-		if strings.HasPrefix(key, h.name+" ") {
-			delete(c.since, key)
-		}
-	}
-}
-
-func lifeOf(h *host, version string) string { return fmt.Sprint(h.name, " ", version, " ", h.lives) }
+func (c *checker) sickened(h *host) { delete(c.arrived, h.name) }

@@ -140,7 +140,7 @@ func (w *world) event(r *rand.Rand) event {
 			w.net.change(func(m *consulmodel.Model) { w.operator.snapshot = m.Snapshot() })
 		}}
 	case n < 60:
-		return event{kind: "restore", what: "restore the snapshot", do: func(context.Context) { w.restore() }}
+		return event{kind: "restore", what: "restore the snapshot", do: func(ctx context.Context) { w.restore(ctx, min(span, time.Minute)) }}
 	case n < 63:
 		return event{kind: "session destroyed", what: fmt.Sprintf("destroy a session (%d)", who), do: func(context.Context) {
 			w.net.change(func(m *consulmodel.Model) {
@@ -250,19 +250,43 @@ func (w *world) freeze(p *process, span time.Duration) {
 	}
 }
 
-func (w *world) restore() {
+// restore restores the snapshot. After a time the hosts' Consul agents tell the servers again what checks they have.
+func (w *world) restore(ctx context.Context, after time.Duration) {
+	if w.operator.snapshot == nil {
+		return
+	}
 	w.net.change(func(m *consulmodel.Model) {
-		if w.operator.snapshot == nil {
-			return
-		}
 		m.Restore(w.operator.snapshot, time.Now())
 		w.check.rebuild(time.Now())
+		for _, h := range w.hosts {
+			h.stale = true
+		}
 	})
+	w.later(ctx, after, func() {
+		for _, h := range w.hosts {
+			w.net.change(h.tell)
+		}
+	})
+}
+
+// tell has Consul's servers know the checks of a host. The network's mutex is held.
+func (h *host) tell(m *consulmodel.Model) {
+	h.sick, h.stale = time.Now(), false // it may have been until now
+	h.world.check.sickened(h)
+	app, maintenance := consul.HealthPassing, ""
+	if h.failing {
+		app = consul.HealthCritical
+	}
+	if h.maintenance {
+		maintenance = consul.HealthCritical
+	}
+	m.SetCheck(h.name, "app", app, "")
+	m.SetCheck(h.name, consul.NodeMaintenance, maintenance, h.reason)
 }
 
 func (w *world) sicken(ctx context.Context, h *host, span time.Duration) {
 	w.net.change(func(m *consulmodel.Model) {
-		h.sick, h.critical = time.Now(), true
+		h.sick, h.failing = time.Now(), true
 		w.check.sickened(h)
 		m.SetCheck(h.name, "app", consul.HealthCritical, "")
 	})
@@ -275,7 +299,7 @@ func (w *world) heal(h *host) {
 			h.sick = time.Now() // it was, until now
 			w.check.sickened(h)
 		}
-		h.critical = false
+		h.failing = false
 		m.SetCheck(h.name, "app", consul.HealthPassing, "")
 	})
 }

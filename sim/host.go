@@ -73,9 +73,11 @@ type host struct {
 
 	// Guarded by the network's mutex.
 	maintenance bool           // that jorc began
+	reason      string         // of the maintenance
 	working     map[string]int // tasks that run now, by workflow
 	sick        time.Time      // until when a check fails
-	critical    bool           // it fails now
+	failing     bool           // it fails now
+	stale       bool           // Consul's servers have the checks of a snapshot, until the host's Consul agent tells them
 	began       map[string]int // tasks that began, by job and task
 	tries       map[string]int
 }
@@ -142,6 +144,7 @@ func (h *host) crash(wipe, reboot bool) error {
 	}
 	h.world.net.mu.Lock()
 	defer h.world.net.mu.Unlock()
+	h.world.check.killed(h, wipe)
 	clear(h.working)
 	if wipe {
 		clear(h.began)
@@ -172,7 +175,7 @@ func (o outOfService) set(_ context.Context, on bool, reason string) error {
 		if o.h.maintenance == on {
 			return
 		}
-		o.h.maintenance = on
+		o.h.maintenance, o.h.reason = on, reason
 		status := consul.HealthCritical
 		if !on {
 			status = ""
