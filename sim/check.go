@@ -257,6 +257,8 @@ func (c *checker) checkOffers(offered, taking []string) {
 		c.w.failLocked("6: %s offered while the cluster is paused", offered)
 	case held.ObserveOnly != nil:
 		c.w.failLocked("6: %s offered while the cluster is only observed", offered)
+	case now.Before(c.ledger.Quiet):
+		c.w.failLocked("6: %s offered although Consul's KV was restored, and nothing is to be granted until %v", offered, c.ledger.Quiet)
 	}
 	for _, node := range offered {
 		if hold, is := held.Nodes[node]; is {

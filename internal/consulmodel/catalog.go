@@ -1,7 +1,9 @@
 package consulmodel
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -52,7 +54,9 @@ func (m *Model) writeCatalog(verb string, body []byte) *Answer {
 		if asked.Check != nil {
 			asked.Checks = append(asked.Checks, *asked.Check)
 		}
-		m.register(asked.Node, asked.Address, asked.NodeMeta, asked.Service, asked.Checks)
+		if err := m.register(asked.Node, asked.Address, asked.NodeMeta, asked.Service, asked.Checks); err != nil {
+			return refuse(http.StatusInternalServerError, err.Error())
+		}
 	case "deregister":
 		m.deregister(asked.Node, asked.ServiceID, asked.CheckID)
 	default:
@@ -61,35 +65,63 @@ func (m *Model) writeCatalog(verb string, body []byte) *Answer {
 	return said(true)
 }
 
-// register adds a node, a service and checks, or replaces those with the same name or id.
-func (m *Model) register(name, address string, meta map[string]string, s *service, checks []check) {
+// register adds a node, a service and checks, or replaces those with the same name or id. The index of what is as it was
+// stays.
+func (m *Model) register(name, address string, meta map[string]string, s *service, checks []check) error {
 	n := &node{name: name, address: address, meta: meta, index: m.raft}
 	if old := m.nodes[name]; old != nil {
 		n.services, n.checks = slices.Clone(old.services), slices.Clone(old.checks)
+		if old.address == address && maps.Equal(old.meta, meta) {
+			n.index = old.index
+		}
 	}
 	if s != nil {
 		added := *s
 		if added.ID == "" {
 			added.ID = added.Service
 		}
-		added.ModifyIndex = m.raft
-		n.services = slices.DeleteFunc(n.services, func(o service) bool { return o.ID == added.ID })
-		n.services = append(n.services, added)
+		at, there := slices.BinarySearchFunc(n.services, added.ID, func(o service, id string) int { return cmp.Compare(o.ID, id) })
+		switch {
+		case !there:
+			added.ModifyIndex = m.raft
+			n.services = slices.Insert(n.services, at, added)
+		case !n.services[at].same(added):
+			added.ModifyIndex = m.raft
+			n.services[at] = added
+		}
 	}
 	for _, c := range checks {
+		if c.ServiceID != "" {
+			of := slices.IndexFunc(n.services, func(s service) bool { return s.ID == c.ServiceID })
+			if of < 0 {
+				return errors.New("Missing service registration")
+			}
+			c.ServiceName = n.services[of].Service
+		}
+		if c.Status == "" {
+			c.Status = "critical"
+		}
 		c.Node, c.CreateIndex, c.ModifyIndex = name, m.raft, m.raft
-		at := slices.IndexFunc(n.checks, func(o check) bool { return o.CheckID == c.CheckID })
-		if at < 0 {
-			n.checks = append(n.checks, c)
+		at, there := slices.BinarySearchFunc(n.checks, c.CheckID, func(o check, id string) int { return cmp.Compare(o.CheckID, id) })
+		if !there {
+			n.checks = slices.Insert(n.checks, at, c)
 			continue
 		}
-		if c.CreateIndex = n.checks[at].CreateIndex; n.checks[at].Status == c.Status && n.checks[at].Notes == c.Notes && n.checks[at].Output == c.Output {
-			c.ModifyIndex = n.checks[at].ModifyIndex
+		old := n.checks[at]
+		c.CreateIndex, c.ModifyIndex = old.CreateIndex, old.ModifyIndex
+		if c != old {
+			c.ModifyIndex = m.raft
+			n.checks[at] = c
 		}
-		n.checks[at] = c
 	}
 	m.nodes[name] = n
 	m.catalog, m.changed.catalog = m.raft, true
+	return nil
+}
+
+// same reports whether registering o changes nothing.
+func (s service) same(o service) bool {
+	return s.Service == o.Service && s.Port == o.Port && s.Address == o.Address && slices.Equal(s.Tags, o.Tags) && maps.Equal(s.Meta, o.Meta)
 }
 
 // deregister removes a check, a service, or a whole node.
@@ -102,7 +134,6 @@ func (m *Model) deregister(name, serviceID, checkID string) {
 		delete(m.nodes, name)
 	default:
 		n := *old
-		n.index = m.raft
 		n.services = slices.DeleteFunc(slices.Clone(old.services), func(s service) bool { return serviceID != "" && s.ID == serviceID })
 		n.checks = slices.DeleteFunc(slices.Clone(old.checks), func(c check) bool {
 			return checkID != "" && c.CheckID == checkID || serviceID != "" && c.ServiceID == serviceID
@@ -115,9 +146,9 @@ func (m *Model) deregister(name, serviceID, checkID string) {
 // Register adds a node with one service.
 func (m *Model) Register(node, address, serviceID, name string) {
 	m.raft++
-	m.register(node, address, nil, &service{ID: serviceID, Service: name}, []check{{
-		CheckID: "service:" + serviceID, Name: name, Status: "passing", ServiceID: serviceID, ServiceName: name,
-	}})
+	_ = m.register(node, address, nil, &service{ID: serviceID, Service: name}, []check{{
+		CheckID: "service:" + serviceID, Name: name, Status: "passing", ServiceID: serviceID,
+	}}) // its check is of its service
 	m.tell()
 }
 
@@ -127,7 +158,7 @@ func (m *Model) SetCheck(node, id, status, notes string) {
 	if status == "" {
 		m.deregister(node, "", id)
 	} else if old := m.nodes[node]; old != nil {
-		m.register(node, old.address, old.meta, nil, []check{{CheckID: id, Name: id, Status: status, Notes: notes}})
+		_ = m.register(node, old.address, old.meta, nil, []check{{CheckID: id, Name: id, Status: status, Notes: notes}}) // of no service
 	}
 	m.tell()
 }
@@ -190,8 +221,10 @@ func (m *Model) sorted() []*node {
 }
 
 func (m *Model) describe(n *node, whole bool) map[string]any {
-	d := map[string]any{"Node": n.name, "Address": n.address, "Datacenter": "dc1", "Meta": n.meta, "ModifyIndex": n.index}
-	if whole {
+	d := map[string]any{"Node": n.name, "Address": n.address, "Meta": n.meta}
+	if !whole {
+		d["Datacenter"], d["ModifyIndex"] = "dc1", n.index
+	} else {
 		d["Services"], d["Checks"] = append([]service{}, n.services...), append([]check{}, n.checks...)
 	}
 	return d
@@ -230,7 +263,7 @@ func (m *Model) serviceHosts() []map[string]any {
 	}
 	all := []map[string]any{}
 	for _, name := range slices.Sorted(maps.Keys(nodes)) {
-		all = append(all, map[string]any{"Name": name, "Nodes": nodes[name]})
+		all = append(all, map[string]any{"Name": name, "Nodes": slices.Compact(nodes[name])})
 	}
 	return all
 }

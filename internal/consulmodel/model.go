@@ -116,7 +116,7 @@ func (s *state) clone() state {
 }
 
 // Restore replaces the state by that of a snapshot: the sessions return with it, and live as if they had
-// just been renewed. Queries that block are answered with what they saw last. Later
+// just been renewed; no key has a lock delay. Queries that block are answered with what they saw last. Later
 // writes have higher indexes than all before.
 func (m *Model) Restore(s *Snapshot, now time.Time) {
 	for _, q := range m.blocked {
@@ -126,7 +126,7 @@ func (m *Model) Restore(s *Snapshot, now time.Time) {
 	m.blocked = nil
 	m.raft++
 	m.state = s.clone()
-	m.expiry = map[string]time.Time{}
+	m.expiry, m.lockDelays = map[string]time.Time{}, map[string]time.Time{}
 	for id, session := range m.sessions {
 		m.expiry[id] = now.Add(2 * session.ttl)
 	}

@@ -145,7 +145,7 @@ func (w *twins) compare(what string, real, model reply) {
 	w.pairIndex(what, real.index, model.index)
 	var r, m any
 	if json.Unmarshal(real.body, &r) != nil || json.Unmarshal(model.body, &m) != nil {
-		if string(real.body) != string(model.body) {
+		if w.known(string(real.body)) != string(model.body) {
 			w.fail("%s: Consul answers %q, the model %q", what, real.body, model.body)
 		}
 		return
@@ -193,10 +193,7 @@ func (w *twins) equal(what, field string, r, m any) bool {
 			return known == m
 		}
 	case "What":
-		for real, model := range w.sessions {
-			r = strings.ReplaceAll(r.(string), real, model)
-		}
-		return numbers.ReplaceAllString(r.(string), "#") == numbers.ReplaceAllString(m.(string), "#")
+		return numbers.ReplaceAllString(w.known(r.(string)), "#") == numbers.ReplaceAllString(m.(string), "#")
 	}
 	switch r := r.(type) {
 	case []any:
@@ -217,15 +214,23 @@ func (w *twins) equal(what, field string, r, m any) bool {
 	return r == m
 }
 
+// known is a text of Consul with the model's ids of sessions.
+func (w *twins) known(text string) string {
+	for real, model := range w.sessions {
+		text = strings.ReplaceAll(text, real, model)
+	}
+	return text
+}
+
 // session makes a session in both.
-func (w *twins) session(body string) pair[string] {
+func (w *twins) session(body pair[string]) pair[string] {
 	w.t.Helper()
 	var ids pair[string]
-	real, err := w.ask(http.MethodPut, "/v1/session/create", []byte(body))
+	real, err := w.ask(http.MethodPut, "/v1/session/create", []byte(body.real))
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	model := w.model.Do(http.MethodPut, "/v1/session/create", "", []byte(body), time.Now()).Answer()
+	model := w.model.Do(http.MethodPut, "/v1/session/create", "", []byte(body.model), time.Now()).Answer()
 	for text, id := range map[string]*string{string(real.body): &ids.real, string(model.Body): &ids.model} {
 		var out struct{ ID string }
 		if err := json.Unmarshal([]byte(text), &out); err != nil {
@@ -236,6 +241,47 @@ func (w *twins) session(body string) pair[string] {
 	w.log = append(w.log, "session "+ids.model)
 	w.sessions[ids.real] = ids.model
 	return ids
+}
+
+// acquire has a session lock a key, if it can.
+func (w *twins) acquire(key string, s pair[string]) {
+	w.t.Helper()
+	w.both(http.MethodPut, pair[string]{"/v1/kv/" + key + "?acquire=" + s.real, "/v1/kv/" + key + "?acquire=" + s.model}, pair[string]{"v", "v"})
+}
+
+// renew renews a session in both, or neither has it.
+func (w *twins) renew(s pair[string]) {
+	w.t.Helper()
+	w.log = append(w.log, "renew "+s.model)
+	real, err := w.ask(http.MethodPut, "/v1/session/renew/"+s.real, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if got := w.model.Do(http.MethodPut, "/v1/session/renew/"+s.model, "", nil, time.Now()).Answer(); got.Status != real.status {
+		w.fail("renew: status %d of Consul, %d of the model", real.status, got.Status)
+	}
+}
+
+// begin is the beginning of random requests.
+func (w *twins) begin(seed uint64) (r *rand.Rand, sessions []pair[string], seen map[string]pair[uint64]) {
+	w.t.Helper()
+	w.same(http.MethodPut, "/v1/kv/"+w.keys[0], "first") // from here both count the same changes
+	return rand.New(rand.NewPCG(seed, 0)), nil, map[string]pair[uint64]{}
+}
+
+// finish ends the queries that still block.
+func (w *twins) finish(sessions []pair[string]) {
+	w.t.Helper()
+	for _, s := range sessions {
+		w.both(http.MethodPut, pair[string]{"/v1/session/destroy/" + s.real, "/v1/session/destroy/" + s.model}, pair[string]{})
+	}
+	for _, key := range w.keys {
+		w.same(http.MethodPut, "/v1/kv/"+key, "last")
+		w.same(http.MethodDelete, "/v1/kv/"+key, "")
+	}
+	if len(w.open) > 0 {
+		w.fail("%d queries still block in the model", len(w.open))
+	}
 }
 
 // random sends one random request.
@@ -281,7 +327,8 @@ func (w *twins) random(r *rand.Rand, sessions *[]pair[string], seen map[string]p
 		}
 	case 6:
 		if len(*sessions) < 4 {
-			*sessions = append(*sessions, w.session(fmt.Sprintf(`{"Name":"x","TTL":"1h","NodeChecks":[],"LockDelay":%q,"Behavior":%q}`, []string{"0s", "1m"}[r.IntN(4)/3], []string{"release", "delete"}[r.IntN(2)])))
+			body := fmt.Sprintf(`{"Name":"x","TTL":"1h","NodeChecks":[],"LockDelay":%q,"Behavior":%q}`, []string{"0s", "1m"}[r.IntN(4)/3], []string{"release", "delete"}[r.IntN(2)])
+			*sessions = append(*sessions, w.session(pair[string]{body, body}))
 		}
 	case 7:
 		if len(*sessions) > 0 && r.IntN(3) == 0 {
@@ -292,14 +339,7 @@ func (w *twins) random(r *rand.Rand, sessions *[]pair[string], seen map[string]p
 	case 8:
 		s := session()
 		if s.real != "" {
-			w.log = append(w.log, "renew")
-			real, err := w.ask(http.MethodPut, "/v1/session/renew/"+s.real, nil)
-			if err != nil {
-				w.t.Fatal(err)
-			}
-			if got := w.model.Do(http.MethodPut, "/v1/session/renew/"+s.model, "", nil, time.Now()).Answer(); got.Status != real.status {
-				w.fail("renew: %d and %d", real.status, got.Status)
-			}
+			w.renew(s)
 		}
 	case 9, 10:
 		path := []string{"/v1/kv/" + key + "?", "/v1/kv/" + key + "?recurse=", "/v1/kv/" + key + "?keys=&separator=/"}[r.IntN(3)]
@@ -383,23 +423,11 @@ func TestAgainstConsul(t *testing.T) {
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			w := newTwins(t, server, fmt.Sprintf("seed-%d/", seed))
-			r := rand.New(rand.NewPCG(seed, 0))
-			var sessions []pair[string]
-			w.same(http.MethodPut, "/v1/kv/"+w.keys[0], "first") // from here both count the same changes
-			seen := map[string]pair[uint64]{}
+			r, sessions, seen := w.begin(seed)
 			for range 600 {
 				w.random(r, &sessions, seen)
 			}
-			for _, s := range sessions {
-				w.both(http.MethodPut, pair[string]{"/v1/session/destroy/" + s.real, "/v1/session/destroy/" + s.model}, pair[string]{})
-			}
-			for _, key := range w.keys { // ends the queries that still block
-				w.same(http.MethodPut, "/v1/kv/"+key, "last")
-				w.same(http.MethodDelete, "/v1/kv/"+key, "")
-			}
-			if len(w.open) > 0 {
-				w.fail("%d queries still block in the model", len(w.open))
-			}
+			w.finish(sessions)
 		})
 	}
 }

@@ -59,7 +59,7 @@ func (m *Model) writeKey(method, key string, params url.Values, body []byte, now
 	m.raft++
 	_, ok, err := m.carryOut(&op, m.raft)
 	if err != nil {
-		return refuse(http.StatusInternalServerError, err.Error())
+		return refuse(http.StatusInternalServerError, "raft apply failed: "+err.Error())
 	}
 	return said(ok)
 }
