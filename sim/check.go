@@ -10,6 +10,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/runs"
 )
 
 const (
@@ -167,10 +168,11 @@ func (c *checker) checkSpec(node string, g change.Grant) {
 }
 
 // outByItself reports whether a host is out of service, or was a moment ago, without a grant of the new offer. It also is
-// where its report says that it converges.
+// where its report says that it converges, and for a job of a run.
 func (c *checker) outByItself(h *host) bool {
 	converges := c.reports[h.name].States[cluster.CategoryConfig].State == cluster.StateRunning
-	return converges || h.maintenance || time.Since(h.sick) < sickFor && !h.sick.IsZero()
+	disturbs := slices.ContainsFunc(read[runs.Queue](c, cluster.QueueKey(h.name)).Jobs, func(q runs.Queued) bool { return q.Disturbs })
+	return converges || disturbs || h.maintenance || time.Since(h.sick) < sickFor && !h.sick.IsZero()
 }
 
 // open reports whether a host has an open grant among g.
