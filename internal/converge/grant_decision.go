@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/change"
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/durable"
 	"github.com/jorc/jorc/internal/rollout"
 )
@@ -119,10 +120,20 @@ func decideEnter(f *grantFacts, now time.Time) (do grantAction, why string, agai
 		return grantAccept, "", again
 	case decline != "":
 		return grantDecline, decline, again
-	case r.Declined != "" && r.Declined == g.ID && !r.Ready && g.Until.IsZero():
+	case f.declined(g) && g.Until.IsZero():
 		return grantReady, "", again
 	}
 	return grantNothing, waitsForGrant, again
+}
+
+// declined reports whether the host declined g and has not said since that it is ready. Where its disk was wiped only its
+// report tells.
+func (f *grantFacts) declined(g change.Grant) bool {
+	if r := &f.record; r.Declined == g.ID {
+		return g.ID != "" && !r.Ready
+	}
+	said := f.permit.Report.Answered(cluster.VersionChange)
+	return said.Declined != "" && said.Declined == g.ID && !said.Ready
 }
 
 // decideLeave is about a host that runs its version: it comes back into service,

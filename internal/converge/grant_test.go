@@ -46,6 +46,40 @@ func TestReportWithGrant(t *testing.T) {
 	}
 }
 
+// TestReadyAfterARefusal: a host that declined says once that it could begin now, also where only its report knows of the
+// refusal, as its disk was wiped.
+func TestReadyAfterARefusal(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	offer := change.Grant{Change: cluster.VersionChange, ID: "2.9.a", Tag: "v1", State: pace.Offered, Session: "a", Since: now}
+	refused := change.Held{}.Declining(offer, "a check failed")
+	ready := refused
+	ready.Ready = true
+	for name, tt := range map[string]struct {
+		record, reported change.Held
+		granted          change.Grant
+		want             grantAction
+	}{
+		"it could not begin":             {refused, refused, offer, grantReady},
+		"it said that it is ready":       {ready, ready, offer, grantNothing},
+		"its disk was wiped":             {change.Held{}, refused, offer, grantReady},
+		"wiped, and ready before":        {change.Held{}, ready, offer, grantNothing},
+		"what it says is not stored yet": {ready, refused, offer, grantNothing},
+		"another offer came":             {refused, refused, change.Grant{ID: "2.10.a"}, grantNothing},
+		"nothing was ever granted":       {change.Held{}, change.Held{}, change.Grant{}, grantNothing},
+	} {
+		f := grantFacts{enter: "v2", record: grantRecord{Held: tt.record}, permit: rollout.Permit{
+			Stored: rollout.Stored{Desired: "v2", Exists: true, Document: rollout.Document{
+				Spec: rollout.Spec{Version: "v2", Policy: pace.Policy{MaxParallel: pace.Amount{N: 1}}}, Progress: pace.Progress{Phase: pace.Batch},
+			}},
+			Grant: tt.granted, Report: cluster.Report{}.WithAnswer(tt.reported.Answer(cluster.VersionChange)),
+		}}
+		if got, _, _ := decideGrant(&f, now); got != tt.want {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
 // answering is a report with another answer.
 func answering(r cluster.Report, set func(*cluster.Answer)) cluster.Report {
 	a := r.Answered(cluster.VersionChange)

@@ -312,7 +312,7 @@ func (g *Grantee) Next(s *change.Seen, now time.Time) change.Step {
 	case grantReady:
 		return step(func(context.Context) error {
 			r := g.record
-			r.Ready = true
+			r.Declined, r.Ready = f.permit.Grant.ID, true
 			return g.keep(r)
 		})
 	case grantEnter:
