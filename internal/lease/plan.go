@@ -66,6 +66,9 @@ func Plan(all []Asking, members *rollout.State, session string, now time.Time) (
 			write(g.Withdrawn(now))
 		case p.Why.None() || p.Why.Code == pace.BecauseGranted || a.Answer.Open():
 		case g.Waits == nil || g.Waits.Code != p.Why.Code || !g.Waits.At.Equal(p.Why.At):
+			if g.State == pace.Offered { // void, or declined: written as it is it would be a new offer
+				g.State, g.Since = pace.Withdrawn, now
+			}
 			g.Waits = &change.Waited{Code: p.Why.Code, Reason: p.Why.Text(c.Words.Noun), At: p.Why.At}
 			write(g)
 		}
