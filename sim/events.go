@@ -63,8 +63,15 @@ func (w *world) plan() []event {
 	r := chance(w.o.Seed, "plan")
 	length := time.Duration(10+r.IntN(30)) * time.Minute
 	var all []event
-	for range 10 + r.IntN(40) {
+	count := 10 + r.IntN(40)
+	if len(w.o.Dense) > 0 {
+		count = 300
+	}
+	for range count {
 		e := w.event(r)
+		for len(w.o.Dense) > 0 && !slices.Contains(w.o.Dense, e.kind) {
+			e = w.event(r)
+		}
 		e.at = time.Duration(r.Int64N(int64(length)))
 		all = append(all, e)
 	}

@@ -57,6 +57,9 @@ func shrink(t *testing.T, o sim.Options, r sim.Result) {
 	if len(events) > 0 && len(events) < len(left) && *skip == "" && *only == "" {
 		flags = "-sim.only=" + list(events)
 	}
+	if *dense != "" {
+		flags += fmt.Sprintf(" %q", "-sim.dense="+*dense)
+	}
 	if kinds := names(o.Without); len(kinds) > 0 {
 		flags += " -sim.without=" + strings.Join(kinds, ",")
 	}

@@ -27,13 +27,14 @@ var (
 	skip      = flag.String("sim.skip", "", "numbers of events that are left out, with commas between them")
 	only      = flag.String("sim.only", "", "numbers of the events that are not left out, with commas between them")
 	without   = flag.String("sim.without", "", "kinds of faults that do not happen, with commas between them: "+strings.Join(sim.Kinds, ","))
+	dense     = flag.String("sim.dense", "", "the only kinds of events, with commas between them; there are many of them then")
 	shrinks   = flag.Bool("sim.shrink", false, "look for the fewest events and kinds of faults with which a seed fails")
 	verbose   = flag.Bool("sim.v", false, "write what happens")
 	worker    = flag.String("sim.worker", "", "run the seeds that standard input names, with hosts' disks in this directory; for -sim.processes")
 )
 
 // mostEvents is more than a seed has.
-const mostEvents = 64
+const mostEvents = 512
 
 // disks is where the disks of hosts are: in memory, if this system has such a directory.
 func disks(t *testing.T) string {
@@ -81,6 +82,10 @@ var found = []struct {
 	o    sim.Options
 }{
 	{
+		"the disk of a host that had declined an offer was wiped: it waited for another offer, and the orchestrator for the host to be ready",
+		sim.Options{Seed: 40061},
+	},
+	{
 		"a snapshot without a budget and without a run that waited for places was restored: the places stayed kept for that run, and a version reached no host more",
 		sim.Options{Seed: 1028, Without: map[string]bool{"freeze": true}},
 	},
@@ -99,10 +104,35 @@ func TestFound(t *testing.T) {
 	}
 }
 
+// crowds are kinds of events of which many come close after one another.
+var crowds = map[string][]string{
+	"lock":     {"trigger", "budget", "orchestrator killed", "session destroyed", "orchestrator cut off"},
+	"holds":    {"trigger", "budget", "host held", "host released", "cluster paused", "cluster resumed", "rollout paused", "rollout resumed", "orchestrator killed"},
+	"restores": {"trigger", "budget", "snapshot", "restore", "lease"},
+	"crashes":  {"trigger", "budget", "host killed", "run", "lease"},
+}
+
+// TestCrowds runs a few seeds with crowds of events: planted faults (regressions/) are noticed in each.
+func TestCrowds(t *testing.T) {
+	dir := disks(t)
+	for name, kinds := range crowds {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(3) {
+				if got := simulate(t, sim.Options{Seed: seed, Dir: dir, Dense: kinds}); got.Failed != "" {
+					t.Errorf("seed %d: %s", seed, got.Failed)
+				}
+			}
+		})
+	}
+}
+
 // options are those of the flags, for a seed.
 func options(t *testing.T, dir string, seed uint64) sim.Options {
 	t.Helper()
 	o := sim.Options{Seed: seed, Dir: dir, Skip: numbers(t, "sim.skip", *skip), Without: map[string]bool{}}
+	if *dense != "" {
+		o.Dense = strings.Split(*dense, ",")
+	}
 	if kept := numbers(t, "sim.only", *only); len(kept) > 0 {
 		for n := range mostEvents {
 			if !kept[n] {

@@ -30,8 +30,10 @@ type Options struct {
 	Skip map[int]bool // events that are left out, by number
 	// Without are kinds of faults that do not happen, of Kinds.
 	Without map[string]bool
-	Calm    bool         // nothing fails: no request is lost or doubled, and only what operators ask for happens
-	Log     hclog.Logger // of the product; nil: none
+	Calm    bool // nothing fails: no request is lost or doubled, and only what operators ask for happens
+	// Dense, if not empty, are the only kinds of events that are planned: many of them, while more requests than otherwise fail.
+	Dense []string
+	Log   hclog.Logger // of the product; nil: none
 	// Trace, if not nil, gets what happens, a line each.
 	Trace func(string)
 }
@@ -120,6 +122,9 @@ func (w *world) live(ctx context.Context, plan []event) {
 	if !w.o.Calm {
 		w.net.mu.Lock()
 		w.net.rate, w.net.failing = []float64{0.002, 0.01, 0.03}[w.o.Seed%3], true
+		if len(w.o.Dense) > 0 {
+			w.net.rate = 0.1
+		}
 		w.net.mu.Unlock()
 	}
 	begun := time.Now()
