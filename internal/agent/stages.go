@@ -62,7 +62,7 @@ func (p *part) noticeNoTurns(ctx context.Context) error {
 }
 
 func (p *part) stagePart() stage.Part {
-	return stage.Part{Stages: stage.New(p.cluster.Store()), Report: p.report, Roles: p.holds.roles, Failing: p.failingChecks}
+	return stage.Part{Host: p.host, Failing: p.failingChecks}
 }
 
 // failingChecks reads the failing checks of this host's Consul agent: of services, of

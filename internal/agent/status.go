@@ -77,7 +77,7 @@ func (a *Agent) Status() web.Status {
 		s.Rival = part.nameConflict()
 		s.Held, s.HeldUntil = part.holds.heldText(now)
 		if report, known := part.report.Seen().Get(); known {
-			s.Grant, s.Turns = grantView(report.Answered(cluster.VersionChange)), turnViews(report.Stages, part.unorchestrated.turn.is.Load())
+			s.Grant, s.Turns = grantView(report.Answered(cluster.VersionChange)), turnViews(report, part.unorchestrated.turn.is.Load())
 		}
 		if part.converge != nil {
 			s.Convergence = convergenceView(part.converge.Status())
@@ -113,10 +113,10 @@ func leaseView(l lease.Status) *web.Lease {
 }
 
 // turnViews are the stages in which something runs, waits or failed, in order.
-func turnViews(stages map[string]cluster.StageReport, unorchestrated bool) (all []web.Turn) {
-	for _, name := range slices.Sorted(maps.Keys(stages)) {
-		s := stages[name]
-		t := web.Turn{Stage: name, State: s.Shown(), Since: s.Since, Reason: s.Reason, Changed: s.Taken.Names()}
+func turnViews(r cluster.Report, unorchestrated bool) (all []web.Turn) {
+	for _, name := range slices.Sorted(maps.Keys(r.Stages)) {
+		s := r.Stages[name]
+		t := web.Turn{Stage: name, State: s.Shown(), Since: r.Answered(cluster.FilesChange(name)).Since, Reason: s.Reason, Changed: s.Taken.Names()}
 		switch {
 		case t.State == "", t.State == cluster.StageDone:
 			continue

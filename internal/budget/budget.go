@@ -160,13 +160,9 @@ func count(host *cluster.Host, m *rollout.Member, documents Documents, life Life
 		h.GivenUp = part.GivenUp()
 		return h
 	}
-	for _, name := range stageNames(host) {
-		d := documents.Stages[name]
-		d.Stage = name
-		if t, out := d.Holds(m.Node, host.Report.Stages[name]); out {
-			h.For, h.Out, h.Since, h.Failed = stageID(name), t.Text, t.Since, t.Failed
-			return h
-		}
+	if why, name := stage.HoldsOf(host, documents.Stages); name != "" {
+		h.For, h.Out, h.Since, h.Failed = stageID(name), why.Text, why.Since, why.Failed
+		return h
 	}
 	if e, disturbs := documents.Runs.Disturbing(m.Node, host.Queue); disturbs {
 		h.For, h.Out, h.Since = runs.ChangeOf(e.Run), e.OutText(), e.Started
@@ -182,15 +178,6 @@ func count(host *cluster.Host, m *rollout.Member, documents Documents, life Life
 		h.Out, h.Since = "it converges without a grant", m.Config.Since
 	}
 	return h
-}
-
-func stageNames(h *cluster.Host) []string {
-	names := make([]string, 0, len(h.Report.Stages))
-	for name := range h.Report.Stages {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // Waits is a change that waits for a place in the budget.
@@ -221,7 +208,7 @@ func Waiting(s *cluster.State, stored rollout.Stored, members rollout.State, d D
 	hosts := stage.HostsOf(s)
 	for _, name := range slices.Sorted(maps.Keys(hosts)) {
 		one := d.Stages[name]
-		plan := stage.Plan(one.Turns, one.Stops, stage.State{Stage: name, Hosts: hosts[name], Halted: members.Halted != "", Freezes: members.Control.Freezes, Places: account}, now)
+		plan := stage.Plan(one.Book, one.Stops, stage.State{Stage: name, Spec: one.Spec(), Hosts: hosts[name], Halted: members.Halted != "", Freezes: members.Control.Freezes, Places: account}, now)
 		add(stageID(name), plan.Denied)
 	}
 	for i := range active {

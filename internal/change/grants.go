@@ -28,8 +28,10 @@ type Grant struct {
 	// a key: the offer is void as soon as one of them is another.
 	Session string `json:"session,omitempty"`
 	Spec    uint64 `json:"spec,omitempty"`
-	// Until is the end of a window, or the beginning of a freeze; the host declines from then on. Zero: none.
+	// Until is the end of a window, or the beginning of a freeze; the host does not accept it from then on. Zero: none.
 	Until time.Time `json:"until,omitzero"`
+	// DuringFreeze: the host may accept it although it is frozen.
+	DuringFreeze bool `json:"during_freeze,omitempty"`
 	// Tries is how many offers in a row the host did not answer.
 	Tries  int    `json:"tries,omitempty"`
 	By     string `json:"by,omitempty"` // who gave it up
@@ -69,14 +71,13 @@ type Grants struct {
 
 // Bounds of a Grants: what is beyond them was not written by jorc.
 const (
-	mostGrants      = 8
-	mostGrantsBytes = 8 << 10
+	mostGrantsBytes = 10 << 10
 	grantsFormat    = 1
 )
 
 func (g Grants) bounded() error {
-	if len(g.All) > mostGrants {
-		return fmt.Errorf("it has %d grants, at most %d are read", len(g.All), mostGrants)
+	if len(g.All) > cluster.MostGrants {
+		return fmt.Errorf("it has %d grants, at most %d are read", len(g.All), cluster.MostGrants)
 	}
 	return nil
 }
@@ -91,9 +92,14 @@ func (g Grants) Of(change string) Grant {
 	return Grant{}
 }
 
-// With returns the grants with another one of next.Change.
+// With returns the grants with another one of next.Change. The first ones of stages are left out where there are too
+// many: those of stages that the host had.
 func (g Grants) With(next Grant) Grants {
 	all := slices.DeleteFunc(slices.Clone(g.All), func(o Grant) bool { return o.Change == next.Change })
+	if len(all) >= cluster.MostGrants {
+		i := slices.IndexFunc(all, func(o Grant) bool { _, files := cluster.StageOf(o.Change); return files })
+		all = slices.Delete(all, max(0, i), max(0, i)+1)
+	}
 	return Grants{append(all, next)}
 }
 
@@ -200,9 +206,9 @@ func (n Next) next(id, session string) Grants {
 	return g
 }
 
-// perTransaction is how many hosts one transaction grants something: with the checks beside them it
+// PerTransaction is how many hosts one transaction grants something: with the checks beside them it
 // stays below Consul's 64 operations, and below its 512 KB.
-const perTransaction = 40
+const PerTransaction = 40
 
 // Offers writes what is granted to hosts, while an orchestrator's lock is held.
 type Offers struct {
@@ -220,14 +226,10 @@ func NewOffers(held *kv.Lease) *Offers { return &Offers{NewLedgers(held.Store())
 // It returns kv.ErrConflict, consul.ErrOutcomeUnknown (renew the ledger, load and plan again)
 // or kv.ErrLockLost; what was written before stays.
 func (o *Offers) Write(ctx context.Context, ledger kv.Entry[Ledger], fence func(*kv.Txn), all []Next) (kv.Entry[Ledger], error) {
-	s, session := o.held.Store(), o.held.Session()
-	for part := range slices.Chunk(all, perTransaction) {
-		t := s.Txn()
-		next := o.Swap(t, ledger)
+	for part := range slices.Chunk(all, PerTransaction) {
+		t := o.held.Store().Txn()
 		fence(t)
-		for _, n := range part {
-			GrantsAt(s, n.Node).SwapIn(t, n.Old, n.next(next.ID(session), session))
-		}
+		next := o.Add(t, ledger, part)
 		done, err := t.Commit(ctx)
 		if err != nil {
 			return ledger, err
@@ -235,6 +237,16 @@ func (o *Offers) Write(ctx context.Context, ledger kv.Entry[Ledger], fence func(
 		ledger = kv.Entry[Ledger]{Value: next, Index: done.Index(cluster.KeyGrantLedger), Exists: true}
 	}
 	return ledger, nil
+}
+
+// Add adds to t the swap of the ledger, and what is granted to at most PerTransaction hosts. It returns the ledger as it is
+// then.
+func (o *Offers) Add(t *kv.Txn, ledger kv.Entry[Ledger], all []Next) Ledger {
+	next, session := o.Swap(t, ledger), o.held.Session()
+	for _, n := range all {
+		GrantsAt(o.held.Store(), n.Node).SwapIn(t, n.Old, n.next(next.ID(session), session))
+	}
+	return next
 }
 
 // Accept adds to t what the acceptance of a grant depends on: the lock of the orchestrator that

@@ -94,7 +94,7 @@ func (h Held) Settle(a cluster.Answer, granted Grant) Settled {
 		return Adopted
 	case h.Intent != nil && granted.ID != h.Intent.ID:
 		return Replaced
-	case !h.Open() && a.Open() && a.ID != h.ID:
+	case !h.Open() && a.Open() && a.ID != h.ID && !Earlier(a.ID, h.ID):
 		return Lost
 	case (h.Open() || a.Open() || granted.ID != "" && granted.ID == h.Declined) && stored(h.Answer(a.Change)) != a:
 		return Differs

@@ -128,6 +128,9 @@ func NewHost(o HostOptions) *Host {
 	return &Host{o: o, watches: [2]error{errNotRead, errNotRead}, news: map[Part]concurrency.Signal{}}
 }
 
+// Reported is the host's report as it was last read or written; known is false if neither happened.
+func (h *Host) Reported() (r cluster.Report, known bool) { return h.o.Report.Seen().Get() }
+
 // Node is the name of the host.
 func (h *Host) Node() string { return h.o.Report.Node() }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
@@ -42,6 +44,20 @@ func (l Ledger) Next() Ledger {
 // a restored ledger counts the same numbers again.
 func (l Ledger) ID(session string) string {
 	return fmt.Sprintf("%d.%d.%.8s", l.Term, l.Seq, session)
+}
+
+// Earlier reports whether the grant a was offered before b, by their IDs; one without an ID is earlier than all others.
+func Earlier(a, b string) bool {
+	parse := func(id string) (term, seq uint64) {
+		first, rest, _ := strings.Cut(id, ".")
+		second, _, _ := strings.Cut(rest, ".")
+		term, _ = strconv.ParseUint(first, 10, 64) // 0: it is not an ID
+		seq, _ = strconv.ParseUint(second, 10, 64)
+		return term, seq
+	}
+	term, seq := parse(a)
+	otherTerm, otherSeq := parse(b)
+	return term < otherTerm || term == otherTerm && seq < otherSeq
 }
 
 // Ledgers is the ledger of a cluster in Consul's KV.

@@ -83,17 +83,14 @@ func OrderKey(node string) string { return PrefixHosts + node + EndOrder }
 // QueueKey returns the key of node's queue of runs.
 func QueueKey(node string) string { return PrefixHosts + node + EndQueue }
 
-// TurnKey returns the key of node's turn in a stage.
-func TurnKey(node, stage string) string { return HostPrefix(node) + "turn-" + stage }
-
 // Names of the documents of a stage.
 const (
-	endTurns = "turns"
+	endState = "state"
 	endStops = "stops"
 )
 
-// StageTurnsKey returns the key of the open turns of a stage.
-func StageTurnsKey(stage string) string { return PrefixStages + stage + "/" + endTurns }
+// StageStateKey returns the key of how far the change of a stage is.
+func StageStateKey(stage string) string { return PrefixStages + stage + "/" + endState }
 
 // StageStopsKey returns the key of what stopped a stage.
 func StageStopsKey(stage string) string { return PrefixStages + stage + "/" + endStops }
@@ -245,14 +242,13 @@ var Keys = []Key{
 	{PrefixHosts + "<node>" + EndGrants, "the permission for each change of which the host may do its part, or what it waits for", "JSON", []Kind{KindOrchestrator}, "that agent; the orchestrator; commands", ""},
 	{PrefixHosts + "<node>" + EndOrder, "that an operator asks for a lease of that node", "JSON", nil, "that agent; commands", ""},
 	{PrefixHosts + "<node>" + EndQueue, "the jobs of runs for that node, and their results", "JSON", []Kind{KindOrchestrator, KindAgent}, "that agent; the orchestrator; commands", PurposeRuns},
-	{PrefixHosts + "<node>/turn-<stage>", "the permission to take new content of one stage", "JSON", []Kind{KindOrchestrator}, "that agent; commands", ""},
 	{PrefixReports + "<node>", "what that node reports: version, states, previous version", "JSON", []Kind{KindAgent}, "the orchestrator; commands", PurposeReport},
 	{PrefixRunning + "<version>/<node>", "a projection of nodes/ for foreign readers", "text", []Kind{KindOrchestrator, KindAgent}, "foreign scripts", ""},
 	{PrefixStatus + "<category>/<state>/<node>", "a projection of nodes/ for foreign readers", "JSON", []Kind{KindOrchestrator, KindAgent}, "foreign scripts", ""},
 	{PrefixSlots + "group/<group>", "how many slots a group has, for templates and 'jorc cluster lock'", "JSON", []Kind{KindAgent}, "agents that wait for a slot; commands", PurposeSlots},
 	{PrefixSlots + "claim/<node>/…", "slots that this node's processes hold or wait for, locked by their sessions", "JSON", []Kind{KindAgent}, "agents that wait for a slot; commands", PurposeSlots},
-	{PrefixStages + "<stage>/turns", "the open turns of a stage", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},
-	{PrefixStages + "<stage>/stops", "which changes of a stage are stopped, and why", "JSON", []Kind{KindOrchestrator}, "agents with that stage; the orchestrator; commands", ""},
+	{PrefixStages + "<stage>/state", "how far the change of a stage is: its step and gate", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},
+	{PrefixStages + "<stage>/stops", "which changes of a stage are stopped, and why", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands; agents check that it has not changed", ""},
 	{PrefixRuns + "<run>/…", "a run: what is asked for, its members and each member's job", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},
 	{PrefixRuns + "<run>/tails/<node>", "the end of what the run's last task printed on that node", "text", []Kind{KindOrchestrator}, "commands", ""},
 	{PrefixActiveRuns + "<run>", "that a run is in progress", "text", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},

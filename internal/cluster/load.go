@@ -369,8 +369,8 @@ func stageDocuments(leaves map[string]kv.Leaf[string]) map[string]StageDocuments
 		stage, document, _ := strings.Cut(name, "/")
 		docs := all[stage]
 		switch document {
-		case endTurns:
-			docs.Turns = leaf.Entry
+		case endState:
+			docs.State = leaf.Entry
 		case endStops:
 			docs.Stops = leaf.Entry
 		default:

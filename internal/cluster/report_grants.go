@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jorc/jorc/internal/text"
@@ -80,6 +81,12 @@ func (a Answer) Open() bool {
 // VersionChange is the id of the change that brings hosts the desired version: a cluster has one, whatever the version.
 const VersionChange = "version"
 
+// FilesChange is the id of the change that brings hosts new content of a stage: it lives as long as the stage.
+func FilesChange(stage string) string { return "files." + stage }
+
+// StageOf is the stage of the change with an id; ok is false if that is another change.
+func StageOf(change string) (stage string, ok bool) { return strings.CutPrefix(change, FilesChange("")) }
+
 // LeaseChange is the id of the lease of a host among changes: it has at most one.
 func LeaseChange(node string) string { return "lease." + node }
 
@@ -109,12 +116,12 @@ func LeaseText(w Wish) string {
 	return "it has a lease: " + w.Reason
 }
 
-// mostAnswers bounds the answers of a report.
-const mostAnswers = 8
+// MostGrants bounds the answers of a report, and the grants of a host: those of its stages, of a version and of a lease.
+const MostGrants = MostStages + 2
 
 // Answered returns the answer of the host in a change. Without one only Change is set.
 func (r Report) Answered(change string) Answer {
-	for _, a := range r.Grants[:min(len(r.Grants), mostAnswers)] {
+	for _, a := range r.Grants[:min(len(r.Grants), MostGrants)] {
 		if a.Change == change {
 			a.Reason = printableLine(a.Reason, maxDetail)
 			return a

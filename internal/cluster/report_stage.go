@@ -9,7 +9,7 @@ import (
 	"github.com/jorc/jorc/internal/text"
 )
 
-// States of a StageReport: how far the host is with the turn that it took last.
+// States of a StageReport: how far the host is with the content that it was granted last.
 const (
 	StageChanging  = "changing"  // its files are replaced, and what uses them is reloaded
 	StageSettling  = "settling"  // its checks have to pass
@@ -34,13 +34,11 @@ type StageReport struct {
 	// Rendered: the files have been as their data says.
 	Rendered bool `json:"rendered,omitempty"`
 
-	// Turn is the id of the turn that the host took last; State, Since and Reason are about it.
-	Turn    string      `json:"turn,omitempty"`
-	Content string      `json:"content,omitempty"` // digest of the turn's content
-	Taken   StageInputs `json:"taken,omitzero"`    // the inputs that changed with that
-	State   string      `json:"state,omitempty"`
-	Since   time.Time   `json:"since,omitzero"`
-	Reason  string      `json:"reason,omitempty"` // why it failed
+	// State is how far the host is with what it was granted last, see Report.Answered, Taken the inputs that changed
+	// with that, and Reason why it failed.
+	State  string      `json:"state,omitempty"`
+	Taken  StageInputs `json:"taken,omitzero"`
+	Reason string      `json:"reason,omitempty"`
 }
 
 // StagePolicy is what the orchestrator needs of a host's configuration of a stage.
@@ -77,7 +75,7 @@ const (
 	MostStageInputs = 12
 	maxStageName    = 80  // bytes of an input's name
 	maxStageReason  = 400 // bytes
-	mostStages      = 64
+	MostStages      = 22 // of a host
 )
 
 // StageInputsOf returns inputs in order, as many as a report lists.
@@ -160,13 +158,13 @@ func (r Report) WithoutStage(name string) Report {
 
 // boundedStages returns what of a report's stages is beyond the bounds.
 func (r Report) boundedStages() error {
-	const values = 11
+	const values = 9
 	names := make([]string, 0, values*len(r.Stages))
 	for name, s := range r.Stages {
 		p := s.Policy
-		names = append(names, name, s.Wants, s.Turn, s.State, s.Content, p.MaxParallel, p.Bake, p.Gate, p.GateInterval, p.GateTimeout)
+		names = append(names, name, s.Wants, s.State, p.MaxParallel, p.Bake, p.Gate, p.GateInterval, p.GateTimeout)
 	}
-	if err := boundedNames("values of stages", names, values*mostStages); err != nil {
+	if err := boundedNames("values of stages", names, values*MostStages); err != nil {
 		return err
 	}
 	for _, s := range r.Stages {

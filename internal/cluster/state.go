@@ -57,7 +57,7 @@ func (s *State) StoredControl() Control { return s.stored }
 
 // StageDocuments are the documents of one stage, not decoded; see package stage.
 type StageDocuments struct {
-	Turns, Stops kv.Entry[string]
+	State, Stops kv.Entry[string]
 }
 
 // Host is what is known about one host.

@@ -79,7 +79,7 @@ func (d runsDecider) decide(ctx context.Context, in Input, r *round) error {
 			if r == nil {
 				return commit(control)
 			}
-			return r.offer(ctx, nodes, func(swap func(*kv.Txn)) error {
+			return r.offer(ctx, nodes, nil, func(swap func(*kv.Txn)) error {
 				return commit(func(t *kv.Txn) { control(t); swap(t) })
 			})
 		},

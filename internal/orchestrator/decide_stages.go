@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
@@ -153,17 +154,17 @@ func (d *stagesDecider) stage(ctx context.Context, in Input, r *round, name stri
 	}
 	control := r.State.Control
 	state := stage.State{
-		Stage: name, Session: in.Session, Hosts: hosts, Halted: control.Paused != nil || control.ObserveOnly != nil,
+		Stage: name, Session: in.Session, Spec: documents.Spec(), Hosts: hosts, Halted: control.Paused != nil || control.ObserveOnly != nil,
 		Freezes: control.Freezes,
 	}
 	if state.Gate, err = d.gate(ctx, in, documents, state.Hosts); err != nil {
 		return nil, fmt.Errorf("ask the gate of stage %q: %w", name, err)
 	}
-	demand := pace.Demand{Change: changeStage + name, Open: len(documents.Turns.Open), Created: documents.Turns.Since}
+	demand := pace.Demand{Change: changeStage + name, Open: stage.Open(name, in.Session, hosts), Created: documents.Book.Since}
 	if state.Places, err = r.account(demand); err != nil {
 		return nil, err
 	}
-	plan := stage.Plan(documents.Turns, documents.Stops, state, in.Now)
+	plan := stage.Plan(documents.Book, documents.Stops, state, in.Now)
 	gate := waitingFor(documents, plan, in.Now)
 	seen := d.seen[name]
 	seen.stopped = plan.Stops.Unresumed()
@@ -174,9 +175,9 @@ func (d *stagesDecider) stage(ctx context.Context, in Input, r *round, name stri
 		r.last(demand)
 	}
 	delete(d.settled, name)
-	do := stages.Write(documents, plan, r.State.Indexes[cluster.KeyControl])
+	do, grants := stages.Write(documents, plan), documents.Granted(plan)
 	if do == nil {
-		if !busy(hosts) && len(plan.Turns.Open) == 0 && plan.Turns.Step == nil {
+		if !busy(hosts) && plan.Open == 0 && plan.Book.Step == nil {
 			d.settled[name] = in.Session
 		}
 		return gate, nil
@@ -189,20 +190,22 @@ func (d *stagesDecider) stage(ctx context.Context, in Input, r *round, name stri
 		both := func(t *kv.Txn) { do(t); also(t) }
 		return in.Record(ctx, decisions, both)
 	}
-	if len(plan.Offers) == 0 {
+	if len(grants) == 0 {
 		return gate, write(func(*kv.Txn) {})
 	}
-	return gate, r.offer(ctx, plan.Offers, write)
+	return gate, r.offer(ctx, plan.Offers, grants, func(also func(*kv.Txn)) error {
+		return write(func(t *kv.Txn) { change.Fence(t, r.State.Indexes); also(t) })
+	})
 }
 
 // waitingFor returns what a stage waits for: the run of its gate, which
 // the plan may have named just now, and when time changes the gate or opens the window.
 func waitingFor(d stage.Documents, p stage.Planned, now time.Time) *waitingGate {
 	g := waitingGate{next: p.GateNext}
-	if step := p.Turns.Step; step != nil && step.Gate != nil {
+	if step := p.Book.Step; step != nil && step.Gate != nil {
 		g.run = step.Gate.Run
 	}
-	if before := d.Turns.Step; g.run != "" && (before == nil || before.Gate == nil || before.Gate.Run != g.run) {
+	if before := d.Book.Step; g.run != "" && (before == nil || before.Gate == nil || before.Gate.Run != g.run) {
 		g.next = now // the next cycle asks for the run
 	}
 	return &g
@@ -212,7 +215,7 @@ func waitingFor(d stage.Documents, p stage.Planned, now time.Time) *waitingGate 
 // run if it does not exist. Hosts name the workflow, so only the orchestrator's
 // own list lets it run.
 func (d *stagesDecider) gate(ctx context.Context, in Input, documents stage.Documents, hosts []stage.Host) (*pace.GateRun, error) {
-	step := documents.Turns.Step
+	step := documents.Book.Step
 	if step == nil || step.Gate == nil || step.Gate.Run == "" {
 		return nil, nil //nolint:nilnil // nil: nothing is asked
 	}

@@ -56,6 +56,9 @@ func seeStage(hosts []stage.Host, stopped bool, before stageSeen, now time.Time)
 	}}
 	for _, h := range hosts {
 		r := h.Report
+		if h.Left {
+			continue
+		}
 		if r.Wants != "" && !r.Open() {
 			since, known := before.waiting[h.Node]
 			if !known {

@@ -222,12 +222,12 @@ func (r *round) forget(gone func(change string) bool) {
 	}
 }
 
-// offer commits what do adds, together with the swap of the ledger: nodes are offered
+// offer commits what do adds, together with the swap of the ledger and with grants: nodes are offered
 // something in it.
-func (r *round) offer(ctx context.Context, nodes []string, commit func(also func(*kv.Txn)) error) error {
+func (r *round) offer(ctx context.Context, nodes []string, grants []change.Next, commit func(also func(*kv.Txn)) error) error {
 	r.sayAlone(nodes)
 	var next change.Ledger
-	err := commit(func(t *kv.Txn) { next = r.places.offers.Swap(t, r.ledger) })
+	err := commit(func(t *kv.Txn) { next = r.places.offers.Add(t, r.ledger, grants) })
 	if err != nil {
 		return err
 	}

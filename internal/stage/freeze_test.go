@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/stage"
@@ -25,10 +26,10 @@ func TestFrozenStage(t *testing.T) {
 			Policy: cluster.StagePolicy{MaxParallel: "100%"}, Wants: "c", Changed: cluster.StageInputsOf([]cluster.StageInput{{Name: "a", Digest: "d"}}),
 		}})
 	}
-	plan := stage.Plan(stage.Turns{}, stage.Stops{}, s, now)
+	plan := stage.Plan(stage.Book{}, stage.Stops{}, s, now)
 	slices.Sort(plan.Offers)
-	if !slices.Equal(plan.Offers, []string{"n1", "n2"}) || !plan.Turns.Open["n1"].Until.Equal(now.Add(2*time.Hour)) {
-		t.Errorf("%v are offered %+v, want n1 and n2 until the next freeze", plan.Offers, plan.Turns.Open)
+	if !slices.Equal(plan.Offers, []string{"n1", "n2"}) || !offer(plan, "n1").Until.Equal(now.Add(2*time.Hour)) {
+		t.Errorf("%v are offered %+v, want n1 and n2 until the next freeze", plan.Offers, plan.Grants)
 	}
 	for _, h := range stage.Describe(stage.Documents{Stage: "edge"}, s, true, now).Hosts {
 		if want := "frozen until 2026-11-23T13:00:00Z by freeze a1 of role db"; (h.Waits == want) != (h.Node == "n0") {
@@ -36,11 +37,35 @@ func TestFrozenStage(t *testing.T) {
 		}
 	}
 	s.Freezes = append(s.Freezes, pace.Freeze{ID: "a3", From: now, To: now.Add(time.Minute), Roles: []string{"web"}})
-	if next := stage.Plan(plan.Turns, plan.Stops, s, now.Add(time.Second)); !slices.Equal(next.Withdrawals, []string{"n1", "n2"}) || len(next.Offers) > 0 {
+	take(&s, plan)
+	if next := stage.Plan(plan.Book, plan.Stops, s, now.Add(time.Second)); !slices.Equal(next.Withdrawals, []string{"n1", "n2"}) || len(next.Offers) > 0 {
 		t.Errorf("with a new freeze %v are withdrawn and %v offered", next.Withdrawals, next.Offers)
 	}
-	if next := stage.Plan(stage.Turns{}, stage.Stops{}, s, now.Add(3*time.Hour)); len(next.Offers) != 3 || !next.Turns.Open["n0"].Until.IsZero() {
-		t.Errorf("after the freezes %v are offered %+v", next.Offers, next.Turns.Open)
+	for i := range s.Hosts {
+		s.Hosts[i].Grants = granted(change.Grant{})
+	}
+	if next := stage.Plan(stage.Book{}, stage.Stops{}, s, now.Add(3*time.Hour)); len(next.Offers) != 3 || !offer(next, "n0").Until.IsZero() {
+		t.Errorf("after the freezes %v are offered %+v", next.Offers, next.Grants)
+	}
+}
+
+// offer is what a plan offers a host; the zero Grant: nothing.
+func offer(p stage.Planned, node string) change.Grant {
+	for _, n := range p.Grants {
+		if n.Node == node {
+			return n.Grants[0]
+		}
+	}
+	return change.Grant{}
+}
+
+// take writes what a plan grants.
+func take(s *stage.State, p stage.Planned) {
+	for i := range s.Hosts {
+		if g := offer(p, s.Hosts[i].Node); g.Change != "" {
+			g.ID, g.Session = "1.1."+s.Session, s.Session
+			s.Hosts[i].Grants = granted(g)
+		}
 	}
 }
 
@@ -50,16 +75,17 @@ func TestFrozenSteps(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 	end := now.Add(time.Hour)
-	change := cluster.StageInputsOf([]cluster.StageInput{{Name: "a", Digest: "d"}})
+	changes := cluster.StageInputsOf([]cluster.StageInput{{Name: "a", Digest: "d"}})
 	frozen := func(h *stage.Host) { h.Roles = []string{"db"} }
 	held := func(h *stage.Host) { h.Hold = "by ann" }
 	turn := func(policy cluster.StagePolicy, aside func(*stage.Host)) stage.State {
 		s := stage.State{Stage: "edge", Session: "s", Freezes: pace.Freezes{{ID: "a1", From: now, To: end, Roles: []string{"db"}}}}
 		for i, zone := range []string{"x", "x", "y"} {
-			h := stage.Host{Node: fmt.Sprint("n", i+1), Zone: zone, Up: true, Report: cluster.StageReport{Policy: policy, Rendered: true, Wants: "c", Changed: change}}
+			h := stage.Host{Node: fmt.Sprint("n", i+1), Zone: zone, Up: true, Report: cluster.StageReport{Policy: policy, Rendered: true, Wants: "c", Changed: changes}}
 			switch {
 			case i == 0: // it has taken its turn
-				h.Report = cluster.StageReport{Policy: policy, Rendered: true, Turn: "1.s", State: cluster.StageDone, Content: "c", Taken: change}
+				h.Report = cluster.StageReport{Policy: policy, Rendered: true, State: cluster.StageDone, Taken: changes}
+				h.Answer = took("1.1.s", "c")
 			case i == 1 || !policy.ZoneByZone:
 				aside(&h)
 			}
@@ -67,9 +93,9 @@ func TestFrozenSteps(t *testing.T) {
 		}
 		return s
 	}
-	zone := &stage.Step{Number: 1, Began: now, Kind: stage.StepZone, Zone: "x", Hosts: map[string]bool{"n1": true}, Inputs: change}
-	two := &stage.Step{Number: 1, Began: now, Kind: stage.StepTurn, Size: 2, Hosts: map[string]bool{"n1": true}, Inputs: change}
-	full := &stage.Step{Number: 1, Began: now, Kind: stage.StepTurn, Size: 1, Hosts: map[string]bool{"n1": true}, Inputs: change}
+	zone := &stage.Step{Number: 1, Began: now, Kind: stage.StepZone, Zone: "x", Hosts: map[string]bool{"n1": true}, Inputs: changes}
+	two := &stage.Step{Number: 1, Began: now, Kind: stage.StepTurn, Size: 2, Hosts: map[string]bool{"n1": true}, Inputs: changes}
+	full := &stage.Step{Number: 1, Began: now, Kind: stage.StepTurn, Size: 1, Hosts: map[string]bool{"n1": true}, Inputs: changes}
 	zones, gated := cluster.StagePolicy{MaxParallel: "2", ZoneByZone: true}, cluster.StagePolicy{MaxParallel: "2", ApproveEach: true}
 	both := zones
 	both.ApproveEach = true
@@ -92,12 +118,12 @@ func TestFrozenSteps(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			s, turns := turn(test.policy, test.aside), stage.Turns{Seq: 1, Active: true, Step: test.step}
-			p := stage.Plan(turns, stage.Stops{}, s, now)
-			if begun := p.Turns.Step != nil && p.Turns.Step.Gate != nil; begun != test.gate || !slices.Equal(p.Offers, test.offers) {
+			s, book := turn(test.policy, test.aside), stage.Book{Active: true, Step: test.step}
+			p := stage.Plan(book, stage.Stops{}, s, now)
+			if begun := p.Book.Step != nil && p.Book.Step.Gate != nil; begun != test.gate || !slices.Equal(p.Offers, test.offers) {
 				t.Errorf("the gate begins: %t, offers to %v; want %t and %v", begun, p.Offers, test.gate, test.offers)
 			}
-			if after := stage.Plan(turns, stage.Stops{}, s, end); !slices.Equal(after.Offers, test.after) {
+			if after := stage.Plan(book, stage.Stops{}, s, end); !slices.Equal(after.Offers, test.after) {
 				t.Errorf("after the freeze: offers to %v, want %v", after.Offers, test.after)
 			}
 		})
@@ -115,7 +141,7 @@ func TestStageWindow(t *testing.T) {
 			Policy: cluster.StagePolicy{MaxParallel: "100%", Window: window}, Wants: "c", Changed: cluster.StageInputsOf([]cluster.StageInput{{Name: "a", Digest: "d"}}),
 		}})
 	}
-	closed := stage.Plan(stage.Turns{}, stage.Stops{}, s, at(11))
+	closed := stage.Plan(stage.Book{}, stage.Stops{}, s, at(11))
 	if len(closed.Offers) > 0 || !closed.GateNext.Equal(at(12)) {
 		t.Errorf("%v are offered, and the next plan is at %v, want %v", closed.Offers, closed.GateNext, at(12))
 	}
@@ -128,11 +154,12 @@ func TestStageWindow(t *testing.T) {
 	if want := 3; len(status.Windows) != want {
 		t.Errorf("the windows are %q, want %d", status.Windows, want)
 	}
-	open := stage.Plan(stage.Turns{}, stage.Stops{}, s, at(12))
-	if len(open.Offers) != 4 || !open.Turns.Open["n0"].Until.Equal(at(14)) {
-		t.Errorf("%v are offered %+v, want all until %v", open.Offers, open.Turns.Open, at(14))
+	open := stage.Plan(stage.Book{}, stage.Stops{}, s, at(12))
+	if len(open.Offers) != 4 || !offer(open, "n0").Until.Equal(at(14)) {
+		t.Errorf("%v are offered %+v, want all until %v", open.Offers, open.Grants, at(14))
 	}
-	late := stage.Plan(open.Turns, open.Stops, s, at(14))
+	take(&s, open)
+	late := stage.Plan(open.Book, open.Stops, s, at(14))
 	if len(late.Withdrawals) != 4 || len(late.Offers) > 0 {
 		t.Errorf("%v are withdrawn and %v offered", late.Withdrawals, late.Offers)
 	}
@@ -159,23 +186,24 @@ func TestStageDuringFreeze(t *testing.T) {
 		}})
 	}
 	stops := stage.Stops{Exempt: []stage.Exemption{{Exceptions: pace.Exceptions{DuringFreeze: "a hole in the fence"}, By: "ann", Inputs: inputs("a"), Contents: []string{"c3"}}}}
-	plan := stage.Plan(stage.Turns{}, stops, s, now)
+	plan := stage.Plan(stage.Book{}, stops, s, now)
 	if slices.Sort(plan.Offers); !slices.Equal(plan.Offers, []string{"n0", "n3"}) || len(plan.Stops.Exempt) != 1 {
 		t.Errorf("%v are offered, want n0 and n3; the exemptions are %+v", plan.Offers, plan.Stops.Exempt)
 	}
-	if turn := plan.Turns.Open["n0"]; !turn.DuringFreeze || !turn.Until.IsZero() {
+	if turn := offer(plan, "n0"); !turn.DuringFreeze || !turn.Until.IsZero() {
 		t.Errorf("n0 is offered %+v: no freeze ends that", turn)
 	}
 	if got := stage.Describe(stage.Documents{Stage: "edge", Stops: stops}, s, true, now).Exempt; len(got) != 1 || got[0].DuringFreeze != "a hole in the fence" {
 		t.Errorf("it is shown as %+v", got)
 	}
-	if next := stage.Plan(plan.Turns, plan.Stops, s, now.Add(time.Second)); len(next.Withdrawals) > 0 {
+	take(&s, plan)
+	if next := stage.Plan(plan.Book, plan.Stops, s, now.Add(time.Second)); len(next.Withdrawals) > 0 {
 		t.Errorf("%v are withdrawn", next.Withdrawals)
 	}
 	for i := range s.Hosts {
 		s.Hosts[i].Report.Wants, s.Hosts[i].Report.Changed = "z", inputs("z")
 	}
-	if next := stage.Plan(stage.Turns{}, stops, s, now); len(next.Offers)+len(next.Stops.Exempt) > 0 {
+	if next := stage.Plan(stage.Book{}, stops, s, now); len(next.Offers)+len(next.Stops.Exempt) > 0 || len(next.Withdrawals) != 2 {
 		t.Errorf("other content: %v are offered, and the exemptions are %+v", next.Offers, next.Stops.Exempt)
 	}
 }

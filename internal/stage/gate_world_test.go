@@ -49,13 +49,13 @@ func (w *world) addGates() {
 // gateRun is what an orchestrator reads of the run that the gate asked for: it may
 // be behind.
 func (w *world) gateRun() *pace.GateRun {
-	if w.turns.Step == nil || w.turns.Step.Gate == nil || w.turns.Step.Gate.Run == "" {
+	if w.book.Step == nil || w.book.Step.Gate == nil || w.book.Step.Gate.Run == "" {
 		return nil
 	}
-	id := w.turns.Step.Gate.Run
+	id := w.book.Step.Gate.Run
 	i := slices.IndexFunc(w.gates.runs, func(r *gateRun) bool { return r.id == id })
 	if i < 0 {
-		w.gates.runs = append(w.gates.runs, &gateRun{id: id, step: stepKey(w.turns.Step)})
+		w.gates.runs = append(w.gates.runs, &gateRun{id: id, step: stepKey(w.book.Step)})
 		w.note("run %s is asked", id)
 		return nil
 	}
@@ -79,10 +79,10 @@ func (w *world) answerGate(sound bool) {
 
 // approve is an operator's consent.
 func (w *world) approve() {
-	if s := w.turns.Step; s != nil && s.Approved == nil && w.gates.approve {
+	if s := w.book.Step; s != nil && s.Approved == nil && w.gates.approve {
 		next := *s
 		next.Approved = &cluster.Hold{By: "ann"}
-		w.turns.Step = &next
+		w.book.Step = &next
 		w.gates.consent[stepKey(s)] = true
 		w.note("%s is approved", s)
 	}
@@ -91,7 +91,7 @@ func (w *world) approve() {
 // checkGates holds a plan to the gates: a step begins after the one before has baked, its
 // samples have passed in a row, and an operator has approved it where that is asked for.
 func (w *world) checkGates(before *stage.Step, s stage.State, p stage.Planned) {
-	after := p.Turns.Step
+	after := p.Book.Step
 	failed := func(format string, args ...any) {
 		w.t.Fatalf("%s\nstep was %+v\nstep is %+v\n%s", fmt.Sprintf(format, args...), before, after, strings.Join(w.log, "\n"))
 	}
@@ -157,10 +157,10 @@ func (w *world) yes(step *stage.Step) (n int) {
 // took notes what a host takes in the present step.
 func (w *world) took(h *host) {
 	w.gates.work = w.now
-	if w.turns.Step == nil {
+	if w.book.Step == nil {
 		return
 	}
-	key := stepKey(w.turns.Step)
+	key := stepKey(w.book.Step)
 	if w.gates.taken[key] == nil {
 		w.gates.taken[key] = map[string]bool{}
 	}
@@ -178,7 +178,7 @@ func TestGatesAreAsked(t *testing.T) {
 		w := newWorld(t, seed)
 		for range 600 {
 			w.step()
-			if s := w.turns.Step; s != nil {
+			if s := w.book.Step; s != nil {
 				steps = max(steps, s.Number)
 			}
 			for _, s := range w.stops.Stops {

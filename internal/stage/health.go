@@ -40,9 +40,16 @@ func (d *driver) drive(ctx context.Context) error {
 			state := d.record.Turn.State
 			d.mu.Unlock()
 			switch state {
-			case intended:
-				d.abandon()
-				continue
+			case cluster.StageChanging:
+				left, used := d.idle()
+				switch {
+				case used: // until there is news
+				case left <= 0:
+					d.leave(files)
+					continue
+				default:
+					wait = left
+				}
 			case cluster.StageSettling:
 				failing, err := d.sample(ctx, *part)
 				if d.evaluate(failing, err, time.Now()) {
@@ -57,27 +64,49 @@ func (d *driver) drive(ctx context.Context) error {
 				wait = retry.Next()
 			}
 		}
-		if wait < 0 {
-			_ = d.news.Wait(ctx) // ends with ctx
-		} else {
-			_ = concurrency.Sleep(ctx, wait) // ends with ctx
-		}
+		d.rest(ctx, wait)
 	}
 	return ctx.Err()
 }
 
-// abandon ends a turn of which it is not known whether it was taken: no file was
-// replaced. The report that follows makes a late acceptance impossible.
-func (d *driver) abandon() {
-	d.reporting.Lock() // no turn is being taken
-	defer d.reporting.Unlock()
+// rest returns when there is news, or after wait if that is not below zero.
+func (d *driver) rest(ctx context.Context, wait time.Duration) {
+	if wait < 0 {
+		_ = d.news.Wait(ctx) // ends with ctx
+		return
+	}
+	until, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	_ = d.news.Wait(until) // or it is over
+}
+
+// idle returns for how long a turn that was accepted may still be unused; used reports that the engine replaces its
+// files.
+func (d *driver) idle() (left time.Duration, used bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.record.Turn.State == intended {
+	turn := d.record.Turn
+	return turn.Deadline - turn.Begun.Elapsed(), d.taking || turn.State != cluster.StageChanging
+}
+
+// leave ends a turn that the engine did not use by its deadline.
+func (d *driver) leave(files Files) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	turn := d.record.Turn
+	if d.taking || turn.State != cluster.StageChanging {
+		return
+	}
+	switch has, err := turn.onDisk(files.Compare); {
+	case err != nil:
+		d.fail("its files were not replaced, and cannot be read: " + err.Error())
+	case has != turn.OldHas:
+		d.fail("its files were not replaced, and are neither the old nor the new ones")
+	default:
 		r := d.record
 		r.Turn.State = ""
-		d.compared = true
 		d.mustKeep(r)
+		d.log.Warn("the turn ended unused: the templates did not ask for it any more", "turn", r.Grant.ID)
 	}
 }
 
@@ -90,7 +119,7 @@ func (d *driver) verify(files Files) {
 	}
 	has, err := turn.onDisk(files.Compare)
 	switch {
-	case err == nil && has == turn.Content:
+	case err == nil && has == d.record.Grant.Tag:
 		d.settle(turn.Inputs)
 	case err == nil && has == turn.OldHas && turn.overdue():
 		d.notReplaced(fmt.Errorf("its replacement was interrupted, and has not ended within %v of its turn", turn.Deadline))
@@ -134,7 +163,7 @@ func (d *driver) evaluate(failing []string, err error, now time.Time) (over bool
 		r := d.record
 		r.Turn.State, r.Turn.Reason = cluster.StageDone, ""
 		d.mustKeep(r)
-		d.log.Info("the turn is done", "turn", turn.ID)
+		d.log.Info("the turn is done", "turn", d.record.Grant.ID)
 		d.hosts.changes.Notify()
 		return true
 	case turn.Settling.Elapsed() < turn.Deadline:
@@ -160,7 +189,7 @@ func (d *driver) fail(reason string) {
 		r.Turn.State = cluster.StageRestoring
 	}
 	d.mustKeep(r)
-	d.log.Error("a change failed on this host", "turn", r.Turn.ID, "reason", reason, "next", r.Turn.State)
+	d.log.Error("a change failed on this host", "turn", r.Grant.ID, "reason", reason, "next", r.Turn.State)
 	d.hosts.changes.Notify()
 }
 
@@ -177,7 +206,7 @@ func (d *driver) restore(ctx context.Context, files Files) error {
 	if err != nil {
 		text := "; its old files are not back: " + command.WithoutOutput(err)
 		if !strings.HasSuffix(r.Turn.Reason, text) {
-			d.log.Error("the old files are not back, will retry", "turn", turn.ID, "error", err)
+			d.log.Error("the old files are not back, will retry", "turn", d.record.Grant.ID, "error", err)
 			before, _, _ := strings.Cut(r.Turn.Reason, "; its old files are not back: ")
 			r.Turn.Reason = before + text
 			d.mustKeep(r)
@@ -187,10 +216,10 @@ func (d *driver) restore(ctx context.Context, files Files) error {
 	r.Turn.Reason, _, _ = strings.Cut(r.Turn.Reason, "; its old files are not back: ")
 	r.Turn.State, r.Has, r.Inputs = cluster.StageRestored, turn.OldHas, turn.OldInputs
 	if d.wants == "" {
-		d.want(turn.Content, turn.Taken) // until the engine asks again
+		d.want(r.Grant.Tag, turn.Taken) // until the engine asks again
 	}
 	d.mustKeep(r)
-	d.log.Info("the old files are back", "turn", turn.ID)
+	d.log.Info("the old files are back", "turn", d.record.Grant.ID)
 	d.hosts.changes.Notify()
 	return nil
 }

@@ -27,7 +27,7 @@ func TestHeldHosts(t *testing.T) {
 	}
 	taken := func(h *stage.Host) {
 		h.Report.Wants, h.Report.Changed = "", cluster.StageInputs{}
-		h.Report.State, h.Report.Turn, h.Report.Content, h.Report.Taken = cluster.StageDone, "1.s", "new", inputs
+		h.Report.State, h.Report.Taken, h.Answer = cluster.StageDone, inputs, took("1.1.s", "new")
 	}
 	held := func(i int, h *stage.Host) {
 		switch i {
@@ -72,7 +72,7 @@ func TestHeldHosts(t *testing.T) {
 		}), 2, nil},
 	} {
 		s := stage.State{Stage: "edge", Session: "s", Hosts: test.hosts}
-		p := stage.Plan(stage.Turns{}, stage.Stops{}, s, now)
+		p := stage.Plan(stage.Book{}, stage.Stops{}, s, now)
 		aside := func(node string) bool {
 			return slices.ContainsFunc(test.hosts, func(h stage.Host) bool { return h.Node == node && (h.Hold != "" || h.Drained) })
 		}

@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,12 +12,14 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/command"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/durable"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/replace"
 	"github.com/jorc/jorc/internal/text"
 	"github.com/jorc/jorc/internal/watch"
@@ -35,9 +38,7 @@ type Files struct {
 
 // Part is this host's part in its cluster, without which no turn is taken.
 type Part struct {
-	Stages *Stages
-	Report *cluster.ReportWriter // this host's
-	Roles  func() []string       // of this host, on which freezes depend; nil: none
+	Host *change.Host
 	// Failing reads the failing checks of this host's Consul agent, each with its
 	// service; services are the ones that must have an instance, none: all checks count.
 	Failing func(ctx context.Context, services []string) ([]string, error)
@@ -94,7 +95,7 @@ func (h *Hosts) Begin(f Files, stages []config.Stage) {
 		d := h.driver(s.Name)
 		d.mu.Lock()
 		d.load()
-		d.conf = s
+		d.conf, d.taking = s, false
 		d.verify(f)
 		d.mu.Unlock()
 		d.news.Notify()
@@ -128,7 +129,7 @@ func (h *Hosts) setPart(p *Part) {
 	h.part = p
 }
 
-// Run takes part in the cluster with these stages until ctx ends; then it returns nil.
+// Run takes part in the cluster with these stages until ctx ends; then it returns nil. p.Host must be running.
 func (h *Hosts) Run(ctx context.Context, p Part, stages []config.Stage) error {
 	h.setPart(&p)
 	defer h.setPart(nil)
@@ -137,8 +138,7 @@ func (h *Hosts) Run(ctx context.Context, p Part, stages []config.Stage) error {
 		d := h.driver(s.Name)
 		d.configure(s)
 		g.Go(func() error { return d.drive(ctx) })
-		g.Go(func() error { return d.report(ctx, p) })
-		g.Go(func() error { return d.watchTurn(ctx, p) })
+		g.Go(func() error { return p.Host.Drive(ctx, &driven{d, p.Host}, d.unreported) })
 	}
 	g.Go(func() error { return h.forget(ctx, p, stages) })
 	h.changes.Notify()
@@ -154,22 +154,18 @@ const firstRetry, lastRetry = 200 * time.Millisecond, 10 * time.Second
 // forget removes stages from the report that the host no longer has.
 func (h *Hosts) forget(ctx context.Context, p Part, stages []config.Stage) error {
 	return concurrency.Retry(ctx, concurrency.NewBackoff(firstRetry, lastRetry), func(ctx context.Context) error {
-		_, err := p.Report.Change(ctx, func(r cluster.Report) (cluster.Report, error) {
+		return p.Host.Write(ctx, func(r cluster.Report) cluster.Report {
 			for name := range r.Stages {
 				if !slices.ContainsFunc(stages, func(s config.Stage) bool { return s.Name == name }) {
 					r = r.WithoutStage(name)
 				}
 			}
-			return r, nil
+			return r
 		})
-		return err
 	}, nil)
 }
 
 // driver drives one stage of this host.
-//
-// reporting is held while the report is written or a turn is taken, so that no
-// older report replaces a newer one. It is locked before mu.
 type driver struct {
 	hosts *Hosts
 	stage string
@@ -177,9 +173,7 @@ type driver struct {
 	log   hclog.Logger
 
 	news       concurrency.Signal // for drive
-	unreported concurrency.Signal // for report
-
-	reporting sync.Mutex
+	unreported concurrency.Signal // for driven
 
 	mu       sync.Mutex
 	conf     config.Stage
@@ -190,9 +184,12 @@ type driver struct {
 	wants    string
 	wanted   time.Time // since when the host wants that
 	changed  cluster.StageInputs
-	turn     Turn
-	healthy  time.Time // since when they pass; zero: they do not
-	sampled  time.Time // when they were last read
+	offer    string        // ID of the offer that it was last asked about
+	asking   *watch.Staged // what the engine asked for since then, without the data; nil: nothing
+	why      string        // why the offer is not accepted; empty: that is not known
+	taking   bool          // the engine replaces the files
+	healthy  time.Time     // since when they pass; zero: they do not
+	sampled  time.Time     // when they were last read
 }
 
 func (d *driver) configure(s config.Stage) {
@@ -218,8 +215,9 @@ func (d *driver) load() {
 	}
 }
 
-// keep writes the record. The caller holds mu.
+// keep writes the record. A turn that is over ends its grant. The caller holds mu.
 func (d *driver) keep(r record) error {
+	r = r.settled(time.Now())
 	if err := writeRecord(d.dir, r); err != nil {
 		return fmt.Errorf("record of stage %q: %w", d.stage, err)
 	}
@@ -232,59 +230,68 @@ func (d *driver) refused(why string) error {
 }
 
 // Take implements watch.Stager.
-func (h *Hosts) Take(ctx context.Context, s watch.Staged) error {
+func (h *Hosts) Take(_ context.Context, s watch.Staged) error {
 	d := h.driver(s.Stage.Name)
 	part, files, begun := h.current()
 	ready, err := d.ask(s, files)
-	if err != nil || ready {
+	switch {
+	case err != nil || ready:
 		return err
-	}
-	if part == nil || !begun {
+	case part == nil || !begun:
 		return d.refused("this host's part in its cluster has not begun")
 	}
-	d.reporting.Lock()
-	defer d.reporting.Unlock()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.accept(ctx, *part, files, s)
+	return d.refused(d.waits())
 }
 
-// ask notes that the host wants s. ready: it may replace its files without another
+// ask notes that the engine asks for s. ready: it may replace its files without another
 // turn.
 func (d *driver) ask(s watch.Staged, files Files) (ready bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.load()
 	d.conf, d.asked = s.Stage, true
-	turn := d.record.Turn
-	if turn.State == cluster.StageChanging && turn.Content != s.Content {
-		// The turn was taken, and then other data came, before a file was replaced.
-		if has, err := turn.onDisk(files.Compare); err == nil && has == turn.OldHas {
-			r := d.record
-			r.Turn.State = ""
-			if err := d.keep(r); err != nil {
+	taken := d.record.Turn.State == cluster.StageChanging
+	if taken && d.record.Grant.Tag != s.Content {
+		// It was accepted, and then other data came, before a file was replaced.
+		if has, err := d.record.Turn.onDisk(files.Compare); err == nil && has == d.record.Turn.OldHas {
+			if err := d.unused(); err != nil {
 				return false, err
 			}
-			turn = r.Turn
 		}
 	}
+	turn := d.record.Turn
 	switch {
-	case turn.State == cluster.StageChanging && turn.Content == s.Content:
+	case taken && d.record.Grant.Tag == s.Content:
+		d.taking = true
 		return true, nil
 	case !turn.open() && d.record.Has != "" && d.record.Has == s.Content:
 		return true, nil // another program changed the file
 	}
+	asking := s
+	asking.Files = slices.Clone(s.Files)
+	for i := range asking.Files {
+		asking.Files[i].Data = nil
+	}
+	d.asking = &asking
 	d.want(s.Content, changedInputs(d.record.Inputs, recordedInputs(s.Inputs)))
-	switch {
-	case turn.open():
+	if turn.open() {
 		return false, d.refused("the host is at work on its last turn: " + turn.State)
-	case turn.State == intended:
-		d.news.Notify()
-		return false, d.refused("it is not known what became of its last turn")
-	case !d.offered():
-		return false, d.refused("waits for its turn")
 	}
 	return false, nil
+}
+
+// unused ends a turn for which no file was replaced. The caller holds mu.
+func (d *driver) unused() error {
+	r := d.record
+	r.Turn.State = ""
+	return d.keep(r)
+}
+
+// waits is what the host waits for.
+func (d *driver) waits() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return cmp.Or(d.why, "waits for its turn")
 }
 
 // want notes what the host wants. The caller holds mu.
@@ -296,71 +303,6 @@ func (d *driver) want(content string, changed cluster.StageInputs) {
 	d.unreported.Notify()
 }
 
-// offered reports whether there is a turn for what the host wants. The caller holds mu.
-func (d *driver) offered() bool {
-	return d.turn.ID != "" && !d.turn.Withdrawn && d.turn.Content == d.wants && d.turn.ID != d.record.Turn.ID
-}
-
-// accept takes the turn: the old files are kept and the intent is written down, then
-// one transaction takes it, which holds only while the offer does. The caller holds
-// both locks.
-func (d *driver) accept(ctx context.Context, p Part, files Files, s watch.Staged) error {
-	before := d.record
-	permit, err := p.Stages.permit(ctx, p.Report, d.stage)
-	if err != nil {
-		return fmt.Errorf("stage %q: %w", d.stage, err)
-	}
-	if p.Roles != nil {
-		permit.roles = p.Roles()
-	}
-	if why := permit.refuses(s.Content, d.changed); why != "" {
-		return d.refused(why)
-	}
-	if err := d.intend(permit, files, s); err != nil {
-		return err
-	}
-	next := d.record
-	next.Turn.State = cluster.StageChanging
-	_, err = p.Report.ChangeFenced(ctx, func(r cluster.Report) (cluster.Report, error) {
-		return r.WithStage(d.stage, d.reportOf(next)), nil
-	}, permit.fence)
-	switch {
-	case errors.Is(err, kv.ErrConflict):
-		if err := d.keep(before); err != nil {
-			return err
-		}
-		return d.refused("its turn was withdrawn")
-	case err != nil:
-		d.news.Notify() // what became of it is not known
-		return fmt.Errorf("stage %q: take the turn: %w", d.stage, err)
-	}
-	if err := d.keep(next); err != nil {
-		d.news.Notify()
-		return err
-	}
-	d.log.Info("took a turn", "turn", next.Turn.ID, "changed", next.Turn.Taken.Names())
-	d.unreported.Notify()
-	return nil
-}
-
-// intend keeps the old files and writes the intent down.
-func (d *driver) intend(permit permit, files Files, s watch.Staged) error {
-	old, err := keepOld(d.dir, s.Files, files.Compare)
-	if err != nil {
-		return fmt.Errorf("stage %q: keep the old files: %w", d.stage, err)
-	}
-	r := d.record
-	r.Turn = turnRecord{
-		ID: permit.turn.Value.ID, State: intended, Since: time.Now().UTC().Truncate(time.Second), Content: s.Content, Taken: d.changed,
-		Inputs: recordedInputs(s.Inputs), Unit: s.Unit, Files: old, OldInputs: r.Inputs,
-		Restore: s.Stage.OnUnhealthy != config.OnUnhealthyStop, MinHealthy: s.Stage.MinHealthy, Deadline: s.Stage.NodeDeadline, Begun: durable.StartStopwatch(), Services: s.Stage.Services,
-	}
-	if r.Turn.OldHas, err = r.Turn.onDisk(files.Compare); err != nil {
-		return fmt.Errorf("stage %q: %w", d.stage, err)
-	}
-	return d.keep(r)
-}
-
 // Replaced implements watch.Stager.
 func (h *Hosts) Replaced(s watch.Staged, taken bool, err error) {
 	d := h.driver(s.Stage.Name)
@@ -368,8 +310,8 @@ func (h *Hosts) Replaced(s watch.Staged, taken bool, err error) {
 	defer d.mu.Unlock()
 	d.load()
 	defer d.news.Notify()
-	turn := d.record.Turn
-	own := turn.State == cluster.StageChanging && turn.Content == s.Content
+	d.taking = false
+	own := d.record.Turn.State == cluster.StageChanging && d.record.Grant.Tag == s.Content
 	switch {
 	case own && err == nil:
 		d.settle(recordedInputs(s.Inputs))
@@ -377,7 +319,7 @@ func (h *Hosts) Replaced(s watch.Staged, taken bool, err error) {
 		d.notReplaced(err)
 	case errors.Is(err, watch.ErrTurn), errors.Is(err, context.Canceled), own: // the host wants what it wanted
 	case err != nil: // such as a check that failed: the host wants nothing that it could take
-		d.asked = true
+		d.asked, d.asking = true, nil
 		d.want("", cluster.StageInputs{})
 	default:
 		d.has(s)
@@ -386,17 +328,22 @@ func (h *Hosts) Replaced(s watch.Staged, taken bool, err error) {
 
 // has notes that the files are as s says. The caller holds mu.
 func (d *driver) has(s watch.Staged) {
-	d.asked = true
+	d.asked, d.asking = true, nil
 	d.want("", cluster.StageInputs{})
 	inputs := recordedInputs(s.Inputs)
-	gone := d.record.Turn.State == cluster.StageFailed && d.record.Turn.Content != s.Content // what failed is no longer on the disk
-	if !gone && d.record.Has == s.Content && text.SameJSON(d.record.Inputs, inputs) {
+	other := d.record.Grant.Tag != s.Content
+	gone := other && d.record.Turn.State == cluster.StageFailed     // what failed is no longer on the disk
+	unused := other && d.record.Turn.State == cluster.StageChanging // the data was set back before a file was replaced
+	if !gone && !unused && d.record.Has == s.Content && text.SameJSON(d.record.Inputs, inputs) {
 		return
 	}
 	r := d.record
 	r.Has, r.Inputs = s.Content, inputs
-	if gone {
+	switch {
+	case gone:
 		r.Turn.State = cluster.StageRestored
+	case unused:
+		r.Turn.State = ""
 	}
 	if err := d.keep(r); err != nil {
 		d.log.Warn("what the files are made of is not recorded; more may count as changed later", "error", err)
@@ -406,7 +353,7 @@ func (d *driver) has(s watch.Staged) {
 // settle begins to watch the checks: the new files are in place. The caller holds mu.
 func (d *driver) settle(inputs map[string]input) {
 	r := d.record
-	r.Has, r.Inputs = r.Turn.Content, inputs
+	r.Has, r.Inputs = r.Grant.Tag, inputs
 	r.Turn.State, r.Turn.Settling = cluster.StageSettling, durable.StartStopwatch()
 	d.want("", cluster.StageInputs{})
 	d.healthy = time.Time{}
@@ -419,7 +366,7 @@ func (d *driver) settle(inputs map[string]input) {
 func (d *driver) mustKeep(r record) {
 	if err := d.keep(r); err != nil {
 		d.log.Error("the record of the stage cannot be written", "error", err)
-		d.record = r
+		d.record = r.settled(time.Now())
 	}
 	d.unreported.Notify()
 }
@@ -434,79 +381,167 @@ func (d *driver) notReplaced(err error) {
 	if errors.As(err, &failed) && !failed.RolledBack {
 		r.Turn.State = cluster.StageFailed
 	}
-	d.want(r.Turn.Content, r.Turn.Taken) // until the engine asks again
+	d.want(r.Grant.Tag, r.Turn.Taken) // until the engine asks again
 	d.mustKeep(r)
-	d.log.Error("a change failed on this host", "turn", r.Turn.ID, "error", err)
+	d.log.Error("a change failed on this host", "turn", r.Grant.ID, "error", err)
 	d.hosts.changes.Notify()
 }
 
-// watchTurn follows the host's turn.
-func (d *driver) watchTurn(ctx context.Context, p Part) error {
-	return p.Stages.turn(p.Report.Node(), d.stage).Watch(ctx, func(u kv.Update[Turn]) {
-		if u.Err != nil {
-			return
-		}
-		d.mu.Lock()
-		d.turn = u.Entry.Value
-		if u.Reset {
-			d.compared = false
-		}
-		offered := d.offered()
-		d.mu.Unlock()
-		d.unreported.Notify()
-		if offered {
-			d.hosts.changes.Notify()
-		}
-	})
+// driven is the stage as the host drives it, a change.Part.
+type driven struct {
+	*driver
+	host *change.Host
 }
 
-// report keeps the host's report in line with the record, until ctx ends.
-func (d *driver) report(ctx context.Context, p Part) error {
-	retry := concurrency.NewBackoff(firstRetry, lastRetry)
-	for ctx.Err() == nil {
-		if err := d.sync(ctx, p); err != nil {
-			d.log.Debug("cannot report the stage, will retry", "error", err)
-			_ = concurrency.Sleep(ctx, retry.Next()) // ends with ctx
-			continue
-		}
-		retry.Reset()
-		_ = d.unreported.Wait(ctx) // ends with ctx
-	}
-	return ctx.Err()
-}
+// Change implements change.Part.
+func (d *driven) Change() string { return cluster.FilesChange(d.stage) }
 
-// sync writes the report, if it differs. The report is compared with the record first:
-// a turn that the record does not know was taken by a host that lost it.
-func (d *driver) sync(ctx context.Context, p Part) error {
-	d.reporting.Lock()
-	defer d.reporting.Unlock()
+// Look implements change.Part.
+func (d *driven) Look(s *change.Seen, _ error) {
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.load()
-	compared, state := d.compared, d.record.Turn.State
-	d.mu.Unlock()
-	if state == intended {
-		return nil // drive decides
+	if s.Known && !d.compared {
+		d.compare(s.Report.Stages[d.stage])
 	}
-	if !compared {
-		permit, err := p.Stages.permit(ctx, p.Report, d.stage)
+	g := s.Granted(d.Change())
+	if g.State != pace.Offered || g.ID == d.offer {
+		return
+	}
+	// The engine is asked what it wants now: what is accepted is replaced at once.
+	d.offer, d.asking = g.ID, nil
+	d.hosts.changes.Notify()
+}
+
+// Held implements change.Part.
+func (d *driven) Held() (held change.Held, asks bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.record.Grant, true
+}
+
+// Keep implements change.Part: the old files are kept before a turn may be taken.
+func (d *driven) Keep(held change.Held) error {
+	_, files, _ := d.hosts.current()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r := d.record
+	switch {
+	case held.Intent != nil:
+		next, err := d.prepare(files, held.Intent.Tag)
 		if err != nil {
 			return err
 		}
-		d.compare(permit.report.Stages[d.stage])
+		r.Intended = &next
+	case held.Open() && held.ID != r.Grant.ID && r.Intended != nil:
+		r.Turn, r.Intended = *r.Intended, nil
+		d.log.Info("took a turn", "turn", held.ID, "changed", r.Turn.Taken.Names())
+		d.hosts.changes.Notify()
+		d.news.Notify()
+	default:
+		r.Intended = nil
 	}
-	d.mu.Lock()
-	report := d.reportOf(d.record)
-	d.mu.Unlock()
-	_, err := p.Report.Change(ctx, func(r cluster.Report) (cluster.Report, error) {
-		return r.WithStage(d.stage, report), nil
-	})
-	return err
+	r.Grant = held
+	return d.keep(r)
 }
 
-// compare takes in what the host reported before it started. The caller holds reporting.
-func (d *driver) compare(stored cluster.StageReport) {
+// prepare keeps the old files, and returns the turn as it begins. The caller holds mu.
+func (d *driven) prepare(files Files, content string) (turn turnRecord, err error) {
+	s := d.asking
+	if s == nil || s.Content != content {
+		return turn, change.ErrFollows // the engine has asked for other content meanwhile
+	}
+	old, err := keepOld(d.dir, s.Files, files.Compare)
+	if err != nil {
+		return turn, fmt.Errorf("stage %q: keep the old files: %w", d.stage, err)
+	}
+	turn = turnRecord{
+		State: cluster.StageChanging, Taken: d.changed, Inputs: recordedInputs(s.Inputs), Unit: s.Unit, Files: old, OldInputs: d.record.Inputs,
+		Restore: s.Stage.OnUnhealthy != config.OnUnhealthyStop, MinHealthy: s.Stage.MinHealthy, Deadline: s.Stage.NodeDeadline, Begun: durable.StartStopwatch(), Services: s.Stage.Services,
+	}
+	if turn.OldHas, err = turn.onDisk(files.Compare); err != nil {
+		return turn, fmt.Errorf("stage %q: %w", d.stage, err)
+	}
+	return turn, nil
+}
+
+// Lose implements change.Part.
+func (d *driven) Lose(_ context.Context, a cluster.Answer) error {
+	report, _ := d.host.Reported()
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	r := d.record
+	r.Grant, r.Intended = change.Held{ID: a.ID, Tag: a.Tag, Since: a.Since}, nil
+	r.Turn = turnRecord{
+		State: cluster.StageFailed, Taken: report.Stages[d.stage].Taken,
+		Reason: "the host lost its record of the turn: it is not known whether its files are old or new",
+	}
+	d.mustKeep(r)
+	return nil
+}
+
+// Says implements change.Part.
+func (d *driven) Says(r cluster.Report) cluster.Report {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.says(r, d.record)
+}
+
+// says is what the host reports of a record. The caller holds mu.
+func (d *driven) says(r cluster.Report, of record) cluster.Report {
+	return r.WithStage(d.stage, d.reportOf(of)).WithAnswer(of.Grant.Answer(d.Change()))
+}
+
+// Next implements change.Part.
+func (d *driven) Next(s *change.Seen, now time.Time) change.Step {
+	_, _, begun := d.hosts.current()
+	d.mu.Lock()
+	says, g := d.says(s.Report, d.record), s.Granted(d.Change())
+	wants := begun && d.asking != nil && d.asking.Content == g.Tag && !d.record.Turn.open() && g.ID != d.record.Grant.ID
+	d.why = refuses(s, g, now)
+	refused := d.why != ""
+	d.mu.Unlock()
+	switch id := d.Change(); {
+	case !text.SameJSON(says.Stages[d.stage], s.Report.Stages[d.stage]) || says.Answered(id) != s.Answered(id):
+		return change.Step{Name: "report", Do: func(ctx context.Context) error { return d.host.Write(ctx, d.Says) }}
+	case !wants:
+		return change.Step{}
+	case refused:
+		return change.Step{Again: s.Control.Value.Change(now)}
+	}
+	return d.host.Accept(d, s, g, d.begins, func(t *kv.Txn) { t.CheckIndex(cluster.StageStopsKey(d.stage), g.Spec) })
+}
+
+// begins is what a report says beside the acceptance.
+func (d *driven) begins(r cluster.Report, _ cluster.Answer) cluster.Report {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	of := d.record
+	if of.Intended != nil {
+		of.Turn, of.Grant = *of.Intended, of.Grant.Accepted()
+	}
+	return d.says(r, of)
+}
+
+// refuses returns why the host does not accept g now; empty: it does.
+func refuses(s *change.Seen, g change.Grant, now time.Time) string {
+	c := s.Control.Value.At(now)
+	frozen, isFrozen := c.Frozen(s.Roles, now)
+	switch {
+	case c.Paused != nil:
+		return "the cluster is paused " + c.Paused.String()
+	case c.ObserveOnly != nil:
+		return "the cluster is only observed " + c.ObserveOnly.String()
+	case isFrozen && !g.DuringFreeze:
+		return frozen.String()
+	case g.State == pace.Offered && !g.Until.IsZero() && !now.Before(g.Until):
+		return "a freeze began, or the window closed, at " + g.Until.UTC().Format(time.RFC3339)
+	}
+	return ""
+}
+
+// compare takes in what the host reported before it started. The caller holds mu.
+func (d *driver) compare(stored cluster.StageReport) {
 	d.compared = true
 	switch {
 	case !d.asked && d.wants == "": // what the host wanted holds until the engine asks
@@ -514,16 +549,6 @@ func (d *driver) compare(stored cluster.StageReport) {
 	case d.wants == stored.Wants && !stored.WantsSince.IsZero():
 		d.wanted = stored.WantsSince
 	}
-	if !stored.Open() || stored.Turn == d.record.Turn.ID {
-		return
-	}
-	d.log.Error("this host took a turn that it does not know: its record was lost", "turn", stored.Turn)
-	r := d.record
-	r.Turn = turnRecord{
-		ID: stored.Turn, State: cluster.StageFailed, Since: stored.Since, Content: stored.Content, Taken: stored.Taken,
-		Reason: "the host lost its record of the turn: it is not known whether its files are old or new",
-	}
-	d.mustKeep(r)
 }
 
 // reportOf is what the host reports of a record. The caller holds mu.
@@ -531,9 +556,9 @@ func (d *driver) reportOf(r record) cluster.StageReport {
 	report := cluster.StageReport{
 		Policy: reportedPolicy(d.conf),
 		Wants:  d.wants, Changed: d.changed, Rendered: r.Has != "",
-		Turn: r.Turn.ID, Content: r.Turn.Content, Taken: r.Turn.Taken, State: r.Turn.State, Since: r.Turn.Since, Reason: r.Turn.Reason,
+		Taken: r.Turn.Taken, State: r.Turn.State, Reason: r.Turn.Reason,
 	}
-	if report.Open() && report.Wants == report.Content {
+	if report.Open() && report.Wants == r.Grant.Tag {
 		report.Wants, report.Changed = "", cluster.StageInputs{}
 	}
 	if report.Wants != "" {

@@ -3,6 +3,7 @@ package stage_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,14 +11,17 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/replace"
 	"github.com/jorc/jorc/internal/stage"
 	"github.com/jorc/jorc/internal/watch"
@@ -33,9 +37,10 @@ type offeredHost struct {
 	fault  consultest.Fault
 	staged watch.Staged
 
-	mu      sync.Mutex
-	body    []byte // of the first transaction that takes the turn
-	permits int    // how often the turn was read together with the report
+	mu       sync.Mutex
+	body     []byte // of the first transaction that takes the turn
+	withdraw bool   // the orchestrator withdraws it meanwhile
+	session  string // of the lock; empty: no orchestrator has it
 }
 
 // newOfferedHost starts a host with a turn of the lock's holder, or without a session.
@@ -44,9 +49,8 @@ func newOfferedHost(t *testing.T, orchestrated bool, fault consultest.Fault) *of
 	h := &offeredHost{t: t, server: consultest.Start(t), fault: fault}
 	h.client = h.server.Client()
 	h.hosts = stage.NewHosts(t.TempDir(), hclog.NewNullLogger())
-	edge := config.Stage{Name: "edge"}
+	edge := config.Stage{Name: "edge", NodeDeadline: time.Hour}
 	h.staged = watch.Staged{Stage: edge, Unit: "limit", Content: "new", Files: []replace.File{{Name: "limit", Destination: "/limit"}}}
-	session := ""
 	h.put(cluster.OrchestratorLock, "") // left by an orchestrator that ended
 	if orchestrated {
 		lock, err := kv.New(h.client, "jorc/default").Lock(t.Context(), cluster.OrchestratorLock, kv.LeaseOptions{})
@@ -54,22 +58,23 @@ func newOfferedHost(t *testing.T, orchestrated bool, fault consultest.Fault) *of
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = lock.Release(context.Background()) })
-		session = lock.Session()
+		h.session = lock.Session()
 	}
 	h.put(cluster.KeyControl, `{"format":1}`)
 	h.put(cluster.StageStopsKey("edge"), `{"format":1}`)
-	h.put(cluster.TurnKey("n1", "edge"), fmt.Sprintf(`{"format":1,"id":"1.a","content":"new","session":%q}`, session))
+	h.offer("1.1.a", pace.Offered)
 	proxy := h.server.Proxy()
 	proxy.Do(h.take)
 	through := proxy.Client()
-	store := kv.New(through, "jorc/default")
+	c := cluster.New(through, "jorc", "default")
 	part := stage.Part{
-		Stages: stage.New(store), Report: cluster.New(through, "jorc", "default").ReportWriter("n1"),
+		Host:    change.NewHost(change.HostOptions{Cluster: c, Report: c.ReportWriter("n1")}),
 		Failing: func(context.Context, []string) ([]string, error) { return nil, nil },
 	}
 	h.hosts.Begin(stage.Files{Compare: func(replace.File) ([]byte, bool, error) { return []byte("old"), false, nil }}, []config.Stage{edge})
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
+	running.Go(func() { _ = part.Host.Run(ctx) }) // ends with ctx
 	running.Go(func() {
 		if err := h.hosts.Run(ctx, part, []config.Stage{edge}); err != nil {
 			t.Error(err)
@@ -85,14 +90,29 @@ func (h *offeredHost) take(r *http.Request) consultest.Fault {
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if bytes.Contains(body, []byte("/turn-edge")) && bytes.Contains(body, []byte("/nodes/n1")) && !bytes.Contains(body, []byte(`"cas"`)) {
-		h.permits++
-	}
 	if err != nil || h.body != nil || !bytes.Contains(body, []byte("check-session")) || !bytes.Contains(body, []byte("/nodes/n1")) {
 		return consultest.Fault{}
 	}
 	h.body = body
+	if h.withdraw {
+		h.offer("1.1.a", pace.Withdrawn)
+	}
 	return h.fault
+}
+
+// offer writes a grant of the present content.
+func (h *offeredHost) offer(id string, state pace.Offering) {
+	h.t.Helper()
+	stops, _, err := h.client.KVGet(h.t.Context(), "jorc/default/"+cluster.StageStopsKey("edge"), consul.Query{})
+	if err != nil || stops == nil {
+		h.t.Fatal(stops, err)
+	}
+	g := change.Grant{Change: cluster.FilesChange("edge"), Tag: "new", ID: id, State: state, Since: time.Now().UTC(), Session: h.session, Spec: stops.ModifyIndex}
+	raw, err := json.Marshal([]change.Grant{g})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.put(cluster.GrantsKey("n1"), `{"format":1,"grants":`+string(raw)+`}`)
 }
 
 func (h *offeredHost) put(key, value string) {
@@ -108,7 +128,7 @@ func (h *offeredHost) taken(ctx context.Context) error {
 	var taken error
 	consultest.Eventually(h.t, "the turn", func(context.Context) error {
 		taken = h.hosts.Take(ctx, h.staged)
-		if taken != nil && strings.Contains(taken.Error(), "waits for its turn") {
+		if taken != nil && (strings.Contains(taken.Error(), "waits for its turn") || strings.Contains(taken.Error(), "has not begun")) {
 			return taken
 		}
 		return nil
@@ -116,13 +136,13 @@ func (h *offeredHost) taken(ctx context.Context) error {
 	return taken
 }
 
-func (h *offeredHost) reported() cluster.StageReport {
+func (h *offeredHost) reported() (cluster.StageReport, cluster.Answer) {
 	h.t.Helper()
 	d, _, err := cluster.New(h.client, "jorc", "default").Report(h.t.Context(), "n1")
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	return d.Stages["edge"]
+	return d.Stages["edge"], d.Answered(cluster.FilesChange("edge"))
 }
 
 // arriveLate brings the first transaction to Consul, which must not carry it out (again).
@@ -130,7 +150,7 @@ func (h *offeredHost) arriveLate() {
 	h.t.Helper()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	before := h.reported()
+	_, before := h.reported()
 	request, err := http.NewRequestWithContext(h.t.Context(), http.MethodPut, "http://"+h.server.HTTPAddr+"/v1/txn", bytes.NewReader(h.body))
 	if err != nil {
 		h.t.Fatal(err)
@@ -140,8 +160,8 @@ func (h *offeredHost) arriveLate() {
 		h.t.Fatal(err)
 	}
 	_ = response.Body.Close()
-	if after := h.reported(); response.StatusCode != http.StatusConflict || after.State != before.State || after.Turn != before.Turn {
-		h.t.Errorf("the late transaction: %s; the report was %+v, is %+v", response.Status, before, after)
+	if _, after := h.reported(); response.StatusCode != http.StatusConflict || after != before {
+		h.t.Errorf("the late transaction: %s; the answer was %+v, is %+v", response.Status, before, after)
 	}
 }
 
@@ -157,8 +177,8 @@ func TestTurnTakenOnce(t *testing.T) {
 			if err := h.taken(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if got := h.reported(); got.Turn != "1.a" || got.State != cluster.StageChanging {
-				t.Errorf("got %+v", got)
+			if got, a := h.reported(); a.ID != "1.1.a" || !a.Open() || got.State != cluster.StageChanging {
+				t.Errorf("got %+v, %+v", got, a)
 			}
 			h.arriveLate()
 			if err := h.hosts.Take(t.Context(), h.staged); err != nil {
@@ -168,19 +188,17 @@ func TestTurnTakenOnce(t *testing.T) {
 	}
 }
 
-// TestTurnGivenUp: a host that gives up a turn of which it does not know whether it took it
-// reports that, and the transaction that took it can no longer be carried out.
-func TestTurnGivenUp(t *testing.T) {
+// TestTurnWithdrawn: an offer that is withdrawn while its acceptance is on its way is not accepted, also not late.
+func TestTurnWithdrawn(t *testing.T) {
 	t.Parallel()
-	h := newOfferedHost(t, true, consultest.Fault{Hang: true})
-	ctx, giveUp := context.WithCancel(t.Context())
-	var taking sync.WaitGroup
-	taking.Go(func() {
-		if err := h.taken(ctx); err == nil || errors.Is(err, watch.ErrTurn) {
-			t.Errorf("got %v, want that the outcome is not known", err)
+	h := newOfferedHost(t, true, consultest.Fault{Status: http.StatusInternalServerError})
+	h.mu.Lock()
+	h.withdraw = true
+	h.mu.Unlock()
+	consultest.Eventually(t, "the transaction", func(ctx context.Context) error {
+		if err := h.hosts.Take(ctx, h.staged); !errors.Is(err, watch.ErrTurn) {
+			t.Fatalf("got %v, want that it waits", err)
 		}
-	})
-	consultest.Eventually(t, "the transaction", func(context.Context) error {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if h.body == nil {
@@ -188,18 +206,17 @@ func TestTurnGivenUp(t *testing.T) {
 		}
 		return nil
 	})
-	giveUp()
-	taking.Wait()
-	consultest.Eventually(t, "the end of the turn", func(context.Context) error {
-		if got := h.reported(); got.Turn != "1.a" || got.State != "" {
-			return fmt.Errorf("got %+v", got)
-		}
-		return nil
-	})
 	h.arriveLate()
+	h.offer("1.2.a", pace.Offered)
+	if err := h.taken(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, a := h.reported(); a.ID != "1.2.a" {
+		t.Errorf("got %+v, want the second offer", a)
+	}
 }
 
-// TestTurnVoid: a turn that was withdrawn, or that no orchestrator offered, is not taken.
+// TestTurnVoid: a turn that became void, or that no orchestrator offered, is not taken.
 func TestTurnVoid(t *testing.T) {
 	t.Parallel()
 	h := newOfferedHost(t, true, consultest.Fault{Status: http.StatusInternalServerError})
@@ -208,27 +225,29 @@ func TestTurnVoid(t *testing.T) {
 		once.Do(func() { h.put(cluster.KeyControl, `{"format":1,"paused":{"by":"ann"}}`) })
 		return []byte("old"), false, nil
 	}}, nil)
-	if err := h.taken(t.Context()); !errors.Is(err, watch.ErrTurn) {
+	if err := h.taken(t.Context()); !errors.Is(err, watch.ErrTurn) || !strings.Contains(err.Error(), "paused") {
 		t.Errorf("a turn whose offer became void: %v", err)
 	}
-	if got := h.reported(); got.Turn != "" {
-		t.Errorf("got %+v", got)
+	if got, a := h.reported(); a.ID != "" || got.State != "" {
+		t.Errorf("got %+v, %+v", got, a)
 	}
 	h.arriveLate()
 
 	byHand := newOfferedHost(t, false, consultest.Fault{})
-	consultest.Eventually(t, "some decisions about the turn", func(context.Context) error {
+	for i := range 5 {
 		if err := byHand.hosts.Take(t.Context(), byHand.staged); !errors.Is(err, watch.ErrTurn) {
 			t.Fatalf("a turn that no orchestrator offered: %v", err)
 		}
-		byHand.mu.Lock()
-		defer byHand.mu.Unlock()
-		if byHand.permits < 6 {
-			return fmt.Errorf("%d", byHand.permits)
-		}
-		return nil
-	})
-	if got := byHand.reported(); got.Turn != "" {
-		t.Errorf("got %+v", got)
+		consultest.Eventually(t, "a report of what it wants", func(context.Context) error {
+			if got, _ := byHand.reported(); got.Wants != "new" {
+				return fmt.Errorf("%+v", got)
+			}
+			return nil
+		})
+		byHand.offer(fmt.Sprintf("1.%d.a", i+2), pace.Offered)
+		<-byHand.hosts.Changes() // it has seen the offer
+	}
+	if _, a := byHand.reported(); a.ID != "" {
+		t.Errorf("got %+v", a)
 	}
 }

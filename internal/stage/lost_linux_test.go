@@ -5,6 +5,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/crashtest"
 	"github.com/jorc/jorc/internal/replace"
 )
@@ -28,20 +29,24 @@ var documents = map[string]crashtest.Document{
 			if err != nil {
 				return err
 			}
-			return writeRecord(d, record{Turn: turnRecord{ID: content, State: intended, Files: files}})
+			return writeRecord(d, record{Grant: change.Held{Intent: &change.Intent{ID: content}}, Intended: &turnRecord{Files: files}})
 		},
 		Read: func(base string) (string, error) {
 			d := dir(base, "s")
 			r, err := readRecord(d)
-			if err != nil || r.Turn.ID != "new" { // those of a turn that has ended are no longer read
-				return r.Turn.ID, err
+			if err != nil || r.Intended == nil {
+				return "", err
 			}
-			for i, f := range r.Turn.Files {
-				if data, err := os.ReadFile(oldFileName(d, i)); err != nil || string(data) != r.Turn.ID+f.Destination {
+			id := r.Grant.Intent.ID
+			if id != "new" { // those of a turn that has ended are no longer read
+				return id, nil
+			}
+			for i, f := range r.Intended.Files {
+				if data, err := os.ReadFile(oldFileName(d, i)); err != nil || string(data) != id+f.Destination {
 					return "", fmt.Errorf("the old %s: %q, %w", f.Destination, data, err)
 				}
 			}
-			return r.Turn.ID, nil
+			return id, nil
 		},
 	},
 }

@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/text"
 )
@@ -29,13 +30,8 @@ func Kinds() []string {
 	return []string{StageBegan, StageDone, StageGatePassed, StageStepDone, StageStopped}
 }
 
-// Turns is the document of a stage's open turns. It alone counts them, so every
-// transaction that offers a turn swaps it.
-type Turns struct {
-	Seq  uint64          `json:"seq"` // counts turns
-	Open map[string]Turn `json:"open,omitempty"`
-	// Resting hosts did not answer an offer; none is made to them until then.
-	Resting map[string]time.Time `json:"resting,omitempty"`
+// Book is the orchestrator's own book of a stage; no host reads it.
+type Book struct {
 	// Active: a change began, and not all hosts have it.
 	Active bool      `json:"active,omitempty"`
 	Since  time.Time `json:"since,omitzero"` // of Active
@@ -44,28 +40,11 @@ type Turns struct {
 	Step       *Step            `json:"step,omitempty"`
 	PassedGate *pace.PassedGate `json:"passed_gate,omitempty"` // the last one
 	Asks       int              `json:"asks,omitempty"`
+	// Past are failures that were recorded and no longer matter: IDs of grants, by host.
+	Past map[string]string `json:"past,omitempty"`
 }
 
-// Turn is the permission for one host to take new content. It stands in Turns until
-// it has ended, and at host/<node>/turn-<stage> for the host.
-type Turn struct {
-	ID      string `json:"id"`
-	Content string `json:"content"` // digest of the content that the host may take
-	// Session is that of the lock of the orchestrator that offered it: the turn cannot
-	// be taken without it.
-	Session string    `json:"session"`
-	Since   time.Time `json:"since"`
-	// Until is when a freeze begins or the window closes: the host refuses the turn from then on.
-	// Zero: that is not known.
-	Until time.Time `json:"until,omitzero"`
-	// DuringFreeze: the host may take it although it is frozen, see Exemption.
-	DuringFreeze bool `json:"during_freeze,omitempty"`
-	// Withdrawn: the host can no longer take it. The turn ends once the host's report,
-	// read after that, does not say that it took it.
-	Withdrawn bool `json:"withdrawn,omitempty"`
-}
-
-// Stops is the document of what stopped a stage.
+// Stops is the document of what stopped a stage. Each offer depends on it: it is the spec of the change.
 type Stops struct {
 	Stops []Stop `json:"stops,omitempty"`
 	// Exempt is content that hosts take although a rule of the cluster forbids it, until none waits for it.
@@ -81,9 +60,9 @@ func (s Stops) Unresumed() bool {
 type Stop struct {
 	Node    string              `json:"node"`
 	Step    string              `json:"step,omitempty"` // the step of the gate, in words; without a node
-	Turn    string              `json:"turn"`
-	Content string              `json:"content"` // digest of what failed on the host
-	Inputs  cluster.StageInputs `json:"inputs"`  // what changed with it
+	Turn    string              `json:"turn"`           // ID of the grant
+	Content string              `json:"content"`        // digest of what failed on the host
+	Inputs  cluster.StageInputs `json:"inputs"`         // what changed with it
 	Since   time.Time           `json:"since"`
 	Reason  string              `json:"reason,omitempty"`
 	// Resumed: an operator approved the change. The stop no longer counts.
@@ -138,6 +117,28 @@ type Host struct {
 	Hold     string // what holds it, in words; empty: nothing does
 	Drained  bool   // it is in maintenance that jorc did not begin
 	Report   cluster.StageReport
+	Answer   cluster.Answer          // to what it was granted in the stage
+	Grants   kv.Entry[change.Grants] // of all changes
+	// Left: it no longer has the stage.
+	Left bool
+}
+
+// Open is how many hosts of a stage have a grant, or are offered one. session is as in State.
+func Open(stage, session string, hosts []Host) (n int) {
+	for _, h := range hosts {
+		if part := h.part(stage, session); part.Granted() {
+			n++
+		}
+	}
+	return n
+}
+
+// grant is what the host is granted in a stage.
+func (h Host) grant(stage string) change.Grant { return h.Grants.Value.Of(cluster.FilesChange(stage)) }
+
+// part is the host's part in the change of a stage as plans see it. session is as in change.PartOf.
+func (h Host) part(stage, session string) pace.Part {
+	return change.PartOf(cluster.FilesChange(stage), h.grant(stage), h.Answer, session)
 }
 
 // aside says why steps leave the host out: it is held or drained. Empty: they do not.
@@ -161,11 +162,12 @@ func share(hosts []Host) (n int) {
 	return n
 }
 
-// State is what a plan is made of, beside the documents. Reports of hosts with an
-// open turn were read after the documents.
+// State is what a plan is made of, beside the documents. No report of a host is older than what the orchestrator granted
+// last.
 type State struct {
 	Stage   string
-	Session string // of the orchestrator's lock
+	Session string // of the orchestrator's lock; empty: an offer of any counts
+	Spec    uint64 // index of the stops
 	Halted  bool   // the cluster is paused or only observed
 	// Freezes are those of the cluster.
 	Freezes pace.Freezes
@@ -185,22 +187,18 @@ type Event struct {
 
 // Planned is what Plan decided.
 type Planned struct {
-	Turns Turns
+	Book  Book
 	Stops Stops
-	// Offers and Withdrawals are hosts whose turn is written; their turns are in Turns.
+	// Grants are to be written: those of hosts that are offered something, and those of which it is withdrawn.
+	Grants []change.Next
+	// Offers and Withdrawals are the hosts of Grants. There are no offers of a stage whose stops change.
 	Offers, Withdrawals []string
+	Open                int // hosts with a grant before that
 	// Denied are hosts that only the budget of the cluster keeps from an offer.
 	Denied   []string
 	Events   []Event
 	GateNext time.Time // when time alone changes the gate, or opens the window; zero: it does not
 }
-
-// answerWithin is how long an offer stays without an answer, and how long the host
-// is not asked again after that.
-const answerWithin = 30 * time.Second
-
-// mostOffers bounds the offers of one transaction.
-const mostOffers = 40
 
 // planner is a plan in the making.
 type planner struct {
@@ -209,7 +207,8 @@ type planner struct {
 	now    time.Time
 	policy pace.Policy
 	hosts  []*ranked // in the order in which a change reaches them
-	order  *order    // as of the present turns and stops; nil: not known
+	left   []*ranked // that no longer have the stage
+	order  *order    // as of the present grants and stops; nil: not known
 	window window
 }
 
@@ -242,39 +241,49 @@ func windowOf(hosts []Host, now time.Time) (w window) {
 
 type ranked struct {
 	Host
-	key pace.Key
+	key  pace.Key
+	part pace.Part
+	has  bool // it has a grant, or is offered one
 }
 
 // Plan decides which hosts are offered a turn. It is a pure function; its
 // documents are copies.
-func Plan(turns Turns, stops Stops, s State, now time.Time) Planned {
-	p := newPlanner(turns, stops, s, now)
-	ended := p.endTurns()
+func Plan(book Book, stops Stops, s State, now time.Time) Planned {
+	p := newPlanner(book, stops, s, now)
+	p.answers()
 	p.forgetStops()
-	stopped := p.recordFailures(ended)
-	stopped += p.steps()
-	if stopped == 0 { // first it is written that a change is stopped
+	p.recordFailures()
+	p.steps()
+	if text.SameJSON(p.Stops, stops) { // first the stops are written: offers depend on them
 		p.offer()
 	}
 	p.finish()
 	return p.Planned
 }
 
-func newPlanner(turns Turns, stops Stops, s State, now time.Time) *planner {
-	p := &planner{State: s, now: now.UTC().Truncate(time.Millisecond), policy: PolicyOf(s.Hosts), window: windowOf(s.Hosts, now)}
-	p.Turns, p.Stops = turns, Stops{Stops: slices.Clone(stops.Stops), Exempt: slices.Clone(stops.Exempt)}
-	p.Turns.Open, p.Turns.Resting = map[string]Turn{}, map[string]time.Time{}
-	maps.Copy(p.Turns.Open, turns.Open)
-	if turns.Step != nil {
-		p.Turns.Step = turns.Step.clone()
-	}
-	for node, until := range turns.Resting {
-		if now.Before(until) {
-			p.Turns.Resting[node] = until
-		}
-	}
+func newPlanner(book Book, stops Stops, s State, now time.Time) *planner {
+	p := &planner{now: now.UTC().Truncate(time.Millisecond)}
+	hosts := make([]Host, 0, len(s.Hosts))
 	for _, h := range s.Hosts {
-		p.hosts = append(p.hosts, &ranked{h, p.policy.KeyOf(s.Stage, h.Node, nil, h.Zone)})
+		r := &ranked{Host: h, part: h.part(s.Stage, s.Session)}
+		if r.has = r.part.Granted(); r.has {
+			p.Open++
+		}
+		if h.Left {
+			p.left = append(p.left, r)
+			continue
+		}
+		hosts, p.hosts = append(hosts, h), append(p.hosts, r)
+	}
+	s.Hosts = hosts
+	p.State, p.policy, p.window = s, PolicyOf(hosts), windowOf(hosts, now)
+	p.Book, p.Stops = book, Stops{Stops: slices.Clone(stops.Stops), Exempt: slices.Clone(stops.Exempt)}
+	p.Book.Past = maps.Clone(book.Past)
+	if book.Step != nil {
+		p.Book.Step = book.Step.clone()
+	}
+	for _, h := range p.hosts {
+		h.key = p.policy.KeyOf(s.Stage, h.Node, nil, h.Zone)
 	}
 	slices.SortFunc(p.hosts, func(a, b *ranked) int { return cmp.Or(a.key.Compare(b.key), cmp.Compare(a.Node, b.Node)) })
 	return p
@@ -339,66 +348,59 @@ func reportedPolicy(s config.Stage) cluster.StagePolicy {
 	return p
 }
 
-// endTurns takes in what hosts say of their turns. It returns the hosts whose turn
-// is over since the last plan.
-func (p *planner) endTurns() (ended map[string]bool) {
-	known, ended := map[string]bool{}, map[string]bool{}
-	for _, h := range p.hosts {
-		known[h.Node] = true
-		turn, open := p.Turns.Open[h.Node]
-		switch taken := h.Report.Turn != "" && h.Report.Turn == turn.ID; {
-		case h.Report.Open() && !(open && taken):
-			// The documents were restored, or the offer was replaced: what the host says counts.
-			p.Turns.Open[h.Node] = Turn{ID: h.Report.Turn, Content: h.Report.Content, Session: p.Session, Since: p.now}
-		case !open, taken && h.Report.Open():
-		case taken, turn.Withdrawn:
-			delete(p.Turns.Open, h.Node)
-			ended[h.Node] = taken
-			p.stepAnswered(h.Node, taken)
-		case turn.Session != p.Session || h.Report.Wants != turn.Content || p.now.Sub(turn.Since) >= answerWithin || p.Halted || p.window.closed != "" || h.aside() != "" || p.frozen(h.Host) != "" || !turn.Until.IsZero() && !p.now.Before(turn.Until):
-			if p.now.Sub(turn.Since) >= answerWithin {
-				p.Turns.Resting[h.Node] = p.now.Add(answerWithin)
-			}
-			p.withdraw(h.Node, turn)
+// answers takes in what hosts say of their grants, and withdraws offers that they can or should no longer accept.
+func (p *planner) answers() {
+	for _, h := range p.left {
+		if h.part.Offered() {
+			p.withdraw(h)
 		}
 	}
-	for node, turn := range p.Turns.Open { // hosts that left
-		switch {
-		case known[node]:
-		case turn.Withdrawn:
-			delete(p.Turns.Open, node)
-			p.stepAnswered(node, false)
-		default:
-			p.withdraw(node, turn)
+	for _, h := range p.hosts {
+		if h.part.Offered() && p.expired(h) {
+			p.withdraw(h)
 		}
+		p.stepAnswered(h)
+	}
+	if step := p.Book.Step; step != nil {
+		maps.DeleteFunc(step.Hosts, func(node string, took bool) bool { return !took && p.host(node) == nil })
 	}
 	slices.Sort(p.Withdrawals)
-	return ended
+	for node, id := range p.Book.Past {
+		if h := p.host(node); h == nil || h.Answer.ID != id {
+			delete(p.Book.Past, node)
+		}
+	}
 }
 
-func (p *planner) withdraw(node string, turn Turn) {
-	turn.Withdrawn = true
-	p.Turns.Open[node] = turn
-	p.Withdrawals = append(p.Withdrawals, node)
+// expired reports whether a host's offer is to be withdrawn.
+func (p *planner) expired(h *ranked) bool {
+	g := h.grant(p.Stage)
+	switch {
+	case g.Spec != p.Spec, h.Report.Wants != g.Tag, p.now.Sub(g.Since) >= pace.AnswerWithin, !g.Until.IsZero() && !p.now.Before(g.Until):
+		return true
+	}
+	return p.Halted || p.window.closed != "" || h.aside() != "" || p.frozen(h.Host) != ""
 }
 
-// recordFailures adds a stop for each turn that failed, and returns their number. A
-// turn that ended just now is recorded also if its change no longer matters: people
-// read of it in the events.
-func (p *planner) recordFailures(ended map[string]bool) (added int) {
+func (p *planner) withdraw(h *ranked) {
+	p.Grants = append(p.Grants, change.Next{Node: h.Node, Old: h.Grants, Grants: []change.Grant{h.grant(p.Stage).Withdrawn(p.now)}})
+	p.Withdrawals = append(p.Withdrawals, h.Node)
+}
+
+// recordFailures adds a stop for each host on which a change failed, also if that no longer matters: people read
+// of it in the events.
+func (p *planner) recordFailures() {
 	for _, h := range p.hosts {
-		r := h.Report
-		recorded := func(s Stop) bool { return s.Node == h.Node && s.Turn == r.Turn }
-		if !r.Unhealthy() || p.setBack(r) && !ended[h.Node] || slices.ContainsFunc(p.Stops.Stops, recorded) {
+		r, id := h.Report, h.Answer.ID
+		recorded := func(s Stop) bool { return s.Node == h.Node && s.Turn == id }
+		if !r.Unhealthy() || p.setBack(r) && p.Book.Past[h.Node] == id || slices.ContainsFunc(p.Stops.Stops, recorded) {
 			continue
 		}
 		p.Stops.Stops = append(p.Stops.Stops, Stop{
-			Node: h.Node, Turn: r.Turn, Content: r.Content, Inputs: r.Taken, Since: p.now.Truncate(time.Second), Reason: r.Reason,
+			Node: h.Node, Turn: id, Content: h.Answer.Tag, Inputs: r.Taken, Since: p.now.Truncate(time.Second), Reason: r.Reason,
 		})
 		p.event(StageStopped, h.Node, "%s on %s: %s (%s)", stateText(r.State), h.Node, text.Line(r.Reason, 300), inputsText(r.Taken))
-		added++
 	}
-	return added
 }
 
 func stateText(state string) string {
@@ -423,25 +425,32 @@ func inputsText(inputs cluster.StageInputs) string {
 // forgetStops removes stops that no longer count: the host took another change
 // since, and its checks passed; or no host has what failed, and none wants it.
 func (p *planner) forgetStops() {
-	reports := map[string]cluster.StageReport{}
+	hosts := map[string]*ranked{}
 	for _, h := range p.hosts {
-		reports[h.Node] = h.Report
+		hosts[h.Node] = h
 	}
 	p.Stops.Stops = slices.DeleteFunc(p.Stops.Stops, func(s Stop) bool {
-		r, known := reports[s.Node]
+		h := hosts[s.Node]
 		switch {
 		case s.Step != "":
-			return s.Resumed != nil || p.Turns.Step == nil && !p.wanted(s.Inputs)
-		case !known:
+			return s.Resumed != nil || p.Book.Step == nil && !p.wanted(s.Inputs)
+		case h == nil:
 			return s.Resumed != nil || !p.wanted(s.Inputs)
-		case r.Turn == s.Turn:
-			return s.Resumed == nil && p.setBack(r)
-		case turnNumber(r.Turn) <= turnNumber(s.Turn):
+		case h.Answer.ID == s.Turn:
+			past := s.Resumed == nil && p.setBack(h.Report)
+			if past {
+				if p.Book.Past == nil {
+					p.Book.Past = map[string]string{}
+				}
+				p.Book.Past[s.Node] = s.Turn
+			}
+			return past
+		case !change.Earlier(s.Turn, h.Answer.ID):
 			return false // the report may be older than the stop
-		case r.State == cluster.StageDone:
+		case h.Report.State == cluster.StageDone:
 			return true
 		}
-		return s.Resumed != nil || (r.State == cluster.StageRestored || r.State == "") && !p.wanted(s.Inputs)
+		return s.Resumed != nil || (h.Report.State == cluster.StageRestored || h.Report.State == "") && !p.wanted(s.Inputs)
 	})
 	p.Stops.Exempt = slices.DeleteFunc(p.Stops.Exempt, func(e Exemption) bool {
 		return !slices.ContainsFunc(p.hosts, func(h *ranked) bool { return h.Report.Wants != "" && e.of(h.Report) })
@@ -457,33 +466,25 @@ func (p *planner) setBack(r cluster.StageReport) bool {
 	return r.State == cluster.StageRestored && !p.wanted(r.Taken)
 }
 
-// turnNumber returns the number of a turn: of two turns of a stage the later one has the
-// higher number.
-func turnNumber(id string) (n uint64) {
-	number, _, _ := strings.Cut(id, ".")
-	n, _ = strconv.ParseUint(number, 10, 64) // 0: no turn
-	return n
-}
-
 // bad reports whether the host's last change failed and no operator approved it: it
 // counts as out of service, whatever its checks say.
-func (p *planner) bad(h *ranked) bool { return p.Stops.bad(h.Node, h.Report) }
+func (p *planner) bad(h *ranked) bool { return p.Stops.bad(h.Host) }
 
-// bad is planner.bad of a host that reports r. A failure counts also before its stop is recorded.
-func (s Stops) bad(node string, r cluster.StageReport) bool {
-	recorded := false
+// bad is planner.bad. A failure counts also before its stop is recorded.
+func (s Stops) bad(h Host) bool {
+	recorded, failed := false, h.Report.State == cluster.StageFailed
 	for _, stop := range s.Stops {
-		if stop.Node != node {
+		if stop.Node != h.Node {
 			continue
 		}
-		same := stop.Turn == r.Turn
+		same := stop.Turn == h.Answer.ID
 		recorded = recorded || same
-		older := turnNumber(r.Turn) < turnNumber(stop.Turn) // the report is, so it may have failed
-		if stop.Resumed == nil && (older || same && r.State == cluster.StageFailed) {
+		older := change.Earlier(h.Answer.ID, stop.Turn) // the report is, so it may have failed
+		if stop.Resumed == nil && (older || same && failed) {
 			return true
 		}
 	}
-	return r.State == cluster.StageFailed && !recorded
+	return failed && !recorded
 }
 
 // offer offers turns as long as there is room.
@@ -492,74 +493,59 @@ func (p *planner) offer() {
 		return
 	}
 	allowed := max(1, p.policy.MaxParallel.Of(share(p.Hosts)))
-	open, out := 0, 0
+	open, out := p.Open, 0
 	for _, h := range p.hosts {
-		_, has := p.Turns.Open[h.Node]
-		if has {
-			open++
-		}
-		if has || h.Out || p.bad(h) {
+		if h.has || h.Out || p.bad(h) {
 			out++
 		}
 	}
-	open += p.strangers()
 	p.order = nil
-	candidates := slices.DeleteFunc(slices.Clone(p.hosts), func(h *ranked) bool { return p.Barred(h.Host) != "" })
+	candidates := slices.DeleteFunc(slices.Clone(p.hosts), func(h *ranked) bool { return p.barred(h, p.frozen(h.Host)) != "" })
 	// Hosts in service come first: with the others it is not known why they fail.
 	slices.SortStableFunc(candidates, func(a, b *ranked) int { return pace.CompareBool(a.Out, b.Out) })
 	places := p.Places.Clone()
 	for _, h := range candidates {
 		itself := h.Out || p.bad(h) // it is counted already
-		if open >= allowed || out >= allowed && !itself || len(p.Offers) == mostOffers {
+		if open >= allowed || out >= allowed && !itself || len(p.Grants) == change.PerTransaction {
 			continue
 		}
 		if p.admitted(h) != "" || p.stepHolds(h) != "" {
 			continue
 		}
-		if _, admitted := p.left(places, h).Admit(h.Node); !admitted {
+		if _, admitted := p.room(places, h).Admit(h.Node); !admitted {
 			p.Denied = append(p.Denied, h.Node)
 			continue
 		}
 		places.Take(h.Node)
 		p.enterStep(h, allowed)
-		p.Turns.Seq++
-		turn := Turn{
-			ID: fmt.Sprintf("%d.%.8s", p.Turns.Seq, p.Session), Content: h.Report.Wants, Session: p.Session, Since: p.now,
+		g := change.Grant{
+			Change: cluster.FilesChange(p.Stage), Tag: h.Report.Wants, State: pace.Offered, Since: p.now, Spec: p.Spec, Tries: h.part.Tries(),
 			Until: p.window.change, DuringFreeze: p.Stops.exceptions(h.Report).DuringFreeze != "",
 		}
-		if !turn.DuringFreeze {
-			turn.Until = pace.Earliest(turn.Until, p.Freezes.Begins(h.Roles, p.now))
+		if !g.DuringFreeze {
+			g.Until = pace.Earliest(g.Until, p.Freezes.Begins(h.Roles, p.now))
 		}
-		p.Turns.Open[h.Node] = turn
+		p.Grants = append(p.Grants, change.Next{Node: h.Node, Old: h.Grants, Grants: []change.Grant{g}})
 		p.Offers = append(p.Offers, h.Node)
+		h.has = true
 		p.begins(h)
 		if open++; !itself {
 			out++
 		}
 	}
-	if len(p.Offers) > 0 && !p.Turns.Active {
-		p.Turns.Active, p.Turns.Since = true, p.now.Truncate(time.Second)
+	if len(p.Offers) > 0 && !p.Book.Active {
+		p.Book.Active, p.Book.Since = true, p.now.Truncate(time.Second)
 		h := p.host(p.Offers[0])
 		p.event(StageBegan, "", "%s is the first to take a change (%s)", h.Node, inputsText(h.Report.Changed))
 	}
 }
 
-// left is what the budget leaves for a host.
-func (p *planner) left(places *pace.Account, h *ranked) *pace.Account {
+// room is what the budget leaves for a host.
+func (p *planner) room(places *pace.Account, h *ranked) *pace.Account {
 	if p.Stops.exceptions(h.Report).OverBudget != "" {
 		return places.Over()
 	}
 	return places
-}
-
-// strangers is how many open turns are of hosts that no longer report the stage.
-func (p *planner) strangers() (n int) {
-	for node := range p.Turns.Open {
-		if p.host(node) == nil {
-			n++
-		}
-	}
-	return n
 }
 
 func (p *planner) host(node string) *ranked {
@@ -571,22 +557,18 @@ func (p *planner) host(node string) *ranked {
 	return nil
 }
 
-// Barred returns why a host alone cannot be offered a turn; empty: it can.
-func (p *planner) Barred(h Host) string { return p.barred(h, p.frozen(h)) }
-
 // awaited reports whether a host alone can be offered a turn, now or when its freeze ends: others do
 // not pass it by.
-func (p *planner) awaited(h Host) bool { return p.barred(h, "") == "" }
+func (p *planner) awaited(h *ranked) bool { return p.barred(h, "") == "" }
 
-// barred is Barred of a host in a freeze; empty: it is in none.
-func (p *planner) barred(h Host, freeze string) string {
-	until, resting := p.Turns.Resting[h.Node]
+// barred returns why a host alone, in a freeze if that is not empty, cannot be offered a turn; empty: it can.
+func (p *planner) barred(h *ranked, freeze string) string {
+	rested := h.part.Rested()
 	stop, stopped := p.Stops.Blocking(h.Node, h.Report.Wants, h.Report.Changed)
-	_, has := p.Turns.Open[h.Node]
 	switch {
 	case h.Report.Wants == "":
 		return "its files are as their data says"
-	case has:
+	case h.has:
 		return "it has its turn"
 	case h.aside() != "":
 		return h.aside()
@@ -596,8 +578,8 @@ func (p *planner) barred(h Host, freeze string) string {
 		return freeze
 	case stopped:
 		return "the change is stopped: it failed " + stop.Place()
-	case resting:
-		return "it did not answer; the next offer is at " + until.UTC().Format(time.RFC3339)
+	case h.part.Silent() && p.now.Before(rested):
+		return "it did not answer; the next offer is at " + rested.UTC().Format(time.RFC3339)
 	}
 	return ""
 }
@@ -651,22 +633,21 @@ func (p *planner) newOrder() *order {
 			z = &zoneOrder{inputs: map[string]bool{}}
 			o.zones[h.key.Zone] = z
 		}
-		_, has := p.Turns.Open[h.Node]
 		r := h.Report
 		z.free = z.free || h.Up && h.aside() == ""
 		if r.Wants != "" && h.aside() != "" {
 			z.held = append(z.held, r.Changed)
 		}
 		switch {
-		case has:
+		case h.has:
 			z.busy = true
-		case p.policy.ZoneByZone && r.Wants != "" && p.awaited(h.Host):
+		case p.policy.ZoneByZone && r.Wants != "" && p.awaited(h):
 			z.wants, z.more = true, z.more || r.Changed.More > 0
 			for _, i := range r.Changed.List {
 				z.inputs[i.Digest] = true
 			}
 		}
-		o.count(tried(h.Report, has), 1)
+		o.count(tried(h.Report, h.has), 1)
 	}
 	return o
 }
@@ -754,22 +735,19 @@ func common(a, b cluster.StageInputs) bool {
 
 // finish notes that no host wants anything.
 func (p *planner) finish() {
-	busy := len(p.Turns.Open) > 0 || p.stepPending() || slices.ContainsFunc(p.hosts, func(h *ranked) bool { return h.Report.Wants != "" || p.bad(h) })
-	if p.Turns.Active && !busy && len(p.hosts) > 0 {
-		p.Turns.Active, p.Turns.Since, p.Turns.Step = false, p.now.Truncate(time.Second), nil
+	busy := p.Open > 0 || len(p.Offers) > 0 || p.stepPending() || slices.ContainsFunc(p.hosts, func(h *ranked) bool { return h.Report.Wants != "" || p.bad(h) })
+	if p.Book.Active && !busy && len(p.hosts) > 0 {
+		p.Book.Active, p.Book.Since, p.Book.Step = false, p.now.Truncate(time.Second), nil
 		p.event(StageDone, "", "every host has what its data says")
 	}
-	if step := p.Turns.Step; step != nil && step.Gate != nil {
+	if step := p.Book.Step; step != nil && step.Gate != nil {
 		p.GateNext = p.policy.GateNext(*step.Gate)
 	}
 	if p.window.closed != "" && slices.ContainsFunc(p.hosts, func(h *ranked) bool { return h.Report.Wants != "" }) {
 		p.GateNext = pace.Earliest(p.GateNext, p.window.change)
 	}
-	if len(p.Turns.Resting) == 0 {
-		p.Turns.Resting = nil
-	}
-	if len(p.Turns.Open) == 0 {
-		p.Turns.Open = nil
+	if len(p.Book.Past) == 0 {
+		p.Book.Past = nil
 	}
 }
 

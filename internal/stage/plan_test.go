@@ -8,10 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/recorded"
 	"github.com/jorc/jorc/internal/stage"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // world is a stage in which everything can happen at any time.
@@ -21,8 +24,10 @@ type world struct {
 	now     time.Time
 	policy  cluster.StagePolicy
 	allowed int
-	turns   stage.Turns
+	book    stage.Book
 	stops   stage.Stops
+	spec    uint64 // index of stops
+	seq     int    // of the ledger
 	session int
 	values  map[string]int // of the inputs that all hosts share
 	bad     map[string]bool
@@ -43,16 +48,22 @@ type host struct {
 	wasOut     bool // it was out of service when it was offered its turn
 	stop       bool // on_unhealthy = "stop"
 	has, old   map[string]string
-	turn       stage.Turn // as it was last written
-	report     cluster.StageReport
-	seen       cluster.StageReport // as a lagging orchestrator knows it
-	taking     map[string]string
+	grant      change.Grant // as it was last written
+	reported
+	seen   reported // as a lagging orchestrator knows it
+	taking map[string]string
+}
+
+// reported is what a host says.
+type reported struct {
+	report cluster.StageReport
+	answer cluster.Answer
 }
 
 func newWorld(t *testing.T, seed uint64) *world {
 	r := rand.New(rand.NewPCG(seed, 15))
 	n := 2 + r.IntN(8)
-	w := &world{t: t, r: r, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), values: map[string]int{"a": 0, "b": 0}, bad: map[string]bool{}, session: 1}
+	w := &world{t: t, r: r, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), values: map[string]int{"a": 0, "b": 0}, bad: map[string]bool{}, session: 1, spec: 1}
 	w.allowed = 1 + r.IntN(3)
 	w.policy = cluster.StagePolicy{MaxParallel: fmt.Sprint(w.allowed), Canary: r.IntN(3), ZoneByZone: r.IntN(2) == 0}
 	w.addGates()
@@ -62,7 +73,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	for _, h := range w.hosts {
 		h.has = w.wanted(h)
 		h.report.Policy = w.policy
-		h.seen = h.report
+		h.seen = h.reported
 	}
 	return w
 }
@@ -107,33 +118,61 @@ func (w *world) set(name string, value int, bad bool) {
 }
 
 func (w *world) plan() {
-	s := stage.State{Stage: "edge", Session: fmt.Sprint("s", w.session), Halted: w.r.IntN(20) == 0}
+	s := stage.State{Stage: "edge", Session: fmt.Sprint("s", w.session), Spec: w.spec, Halted: w.r.IntN(20) == 0}
 	for _, h := range w.hosts {
-		report := h.seen
-		if _, open := w.turns.Open[h.node]; open {
-			report = h.report
-		}
-		s.Hosts = append(s.Hosts, stage.Host{Node: h.node, Zone: h.zone, Up: h.up, Out: !h.up || h.critical || h.drained, Critical: h.critical, Hold: h.hold, Drained: h.drained, Report: report})
+		s.Hosts = append(s.Hosts, stage.Host{
+			Node: h.node, Zone: h.zone, Up: h.up, Out: !h.up || h.critical || h.drained, Critical: h.critical, Hold: h.hold, Drained: h.drained,
+			Report: h.seen.report, Answer: h.seen.answer, Grants: granted(h.grant),
+		})
 	}
 	s.Gate = w.gateRun()
-	p := stage.Plan(w.turns, w.stops, s, w.now)
+	p := stage.Plan(w.book, w.stops, s, w.now)
 	w.record(s, p)
 	for _, h := range w.hosts {
-		if h.report.Open() || h.report.Turn != "" && w.turns.Open[h.node].ID == h.report.Turn {
+		if h.report.Open() || h.seen.report.Open() {
 			w.gates.work = w.now // it had a turn until now
 		}
 	}
-	w.checkGates(w.turns.Step, s, p)
+	w.checkGates(w.book.Step, s, p)
 	w.checkOffers(s, p)
-	w.turns, w.stops = p.Turns, p.Stops
-	for _, node := range slices.Concat(p.Withdrawals, p.Offers) {
-		i := slices.IndexFunc(w.hosts, func(h *host) bool { return h.node == node })
-		w.hosts[i].turn, w.hosts[i].wasOut = p.Turns.Open[node], w.hosts[i].critical
-		if h := w.hosts[i]; slices.Contains(p.Offers, node) && (h.hold != "" || h.drained) {
-			w.t.Fatalf("%s is offered a turn, and is held or drained\n%s", node, strings.Join(w.log, "\n"))
-		}
-		w.note("turn of %s: %+v", node, p.Turns.Open[node])
+	stopped := !text.SameJSON(w.stops, p.Stops)
+	if stopped {
+		w.spec++
 	}
+	if stopped && len(p.Offers) > 0 {
+		w.t.Fatalf("%v are offered a turn with stops that are replaced\n%s", p.Offers, strings.Join(w.log, "\n"))
+	}
+	if stopped || len(p.Grants) > 0 || !text.SameJSON(w.book, p.Book) {
+		w.see()
+	}
+	w.book, w.stops, w.seq = p.Book, p.Stops, w.seq+1
+	for _, n := range p.Grants {
+		i := slices.IndexFunc(w.hosts, func(h *host) bool { return h.node == n.Node })
+		h, g := w.hosts[i], n.Grants[0]
+		if g.State == pace.Offered {
+			g.ID, g.Session = fmt.Sprintf("1.%d.%s", w.seq, s.Session), s.Session
+		}
+		h.grant, h.wasOut = g, h.critical
+		if g.State == pace.Offered && (h.hold != "" || h.drained) {
+			w.t.Fatalf("%s is offered a turn, and is held or drained\n%s", n.Node, strings.Join(w.log, "\n"))
+		}
+		w.note("turn of %s: %+v", n.Node, g)
+	}
+}
+
+// see has the orchestrator read everything: no state is older than what it wrote last.
+func (w *world) see() {
+	for _, h := range w.hosts {
+		h.seen = h.reported
+	}
+}
+
+// granted is a host's document with one grant.
+func granted(g change.Grant) (e kv.Entry[change.Grants]) {
+	if g.Change != "" {
+		e.Value.All = []change.Grant{g}
+	}
+	return e
 }
 
 // checkOffers holds a plan to its promise: no host is offered what failed on another
@@ -141,7 +180,7 @@ func (w *world) plan() {
 func (w *world) checkOffers(s stage.State, p stage.Planned) {
 	for _, bad := range s.Hosts {
 		resumed := func(stop stage.Stop) bool {
-			return stop.Node == bad.Node && stop.Turn == bad.Report.Turn && stop.Resumed != nil
+			return stop.Node == bad.Node && stop.Turn == bad.Answer.ID && stop.Resumed != nil
 		}
 		if !bad.Report.Unhealthy() || slices.ContainsFunc(p.Stops.Stops, resumed) {
 			continue
@@ -156,14 +195,14 @@ func (w *world) checkOffers(s stage.State, p stage.Planned) {
 
 // take is what a host does with an offer, at the end of one transaction.
 func (w *world) take(h *host) {
-	next := w.wanted(h)
-	_, stopped := w.stops.Blocking(h.node, content(next), changed(h.has, next))
-	if h.turn.ID == "" || h.turn.ID == h.report.Turn || h.turn.Withdrawn || h.turn.Session != fmt.Sprint("s", w.session) ||
-		h.turn.Content != content(next) || content(next) == content(h.has) || h.report.Open() || stopped {
+	next, g := w.wanted(h), h.grant
+	if g.State != pace.Offered || g.ID == h.answer.ID || g.Session != fmt.Sprint("s", w.session) || g.Spec != w.spec ||
+		g.Tag != content(next) || content(next) == content(h.has) || h.report.Open() {
 		return
 	}
 	h.taking, h.old = next, h.has
-	h.report.Turn, h.report.State, h.report.Content, h.report.Taken = h.turn.ID, cluster.StageChanging, content(next), changed(h.has, next)
+	h.answer = cluster.Answer{Change: g.Change, ID: g.ID, Tag: g.Tag, State: cluster.GrantAccepted, Since: w.now}
+	h.report.State, h.report.Taken = cluster.StageChanging, changed(h.has, next)
 	h.report.Wants, h.report.Changed = "", cluster.StageInputs{}
 	w.note("%s takes %v", h.node, h.report.Taken)
 	w.took(h)
@@ -195,6 +234,7 @@ func (w *world) work(h *host) {
 		return
 	}
 	if !h.report.Open() {
+		h.answer.State, h.answer.Ended = cluster.GrantDone, w.now
 		w.ask(h)
 	}
 }
@@ -219,10 +259,12 @@ func (w *world) step() {
 		h.up = !h.up
 	case 3:
 		w.session++
+		w.see()
 	case 4:
 		for i := range w.stops.Stops {
 			w.stops.Stops[i].Resumed = &cluster.Hold{By: "ann"}
 		}
+		w.spec++
 		w.note("resumed")
 	case 40:
 		h.critical = w.r.IntN(10) == 0
@@ -231,7 +273,7 @@ func (w *world) step() {
 	case 42, 43:
 		w.answerGate(false)
 	case 5, 6, 7, 8, 9, 10:
-		h.seen = h.report
+		h.seen = h.reported
 	case 11, 12, 13, 14, 15, 16, 17, 18, 19, 20:
 		w.plan()
 	case 21, 22, 23, 24, 25, 26, 27:
@@ -249,7 +291,7 @@ func (w *world) step() {
 func (w *world) check() {
 	var open, bad []string
 	for _, h := range w.hosts {
-		resumed := slices.ContainsFunc(w.stops.Stops, func(s stage.Stop) bool { return s.Node == h.node && s.Turn == h.report.Turn && s.Resumed != nil })
+		resumed := slices.ContainsFunc(w.stops.Stops, func(s stage.Stop) bool { return s.Node == h.node && s.Turn == h.answer.ID && s.Resumed != nil })
 		if h.report.Open() {
 			open = append(open, h.node)
 		}
@@ -258,7 +300,7 @@ func (w *world) check() {
 		}
 	}
 	if len(open) > w.allowed || len(bad) > w.allowed {
-		w.t.Fatalf("%v are at work, %v are at work or have failed; %d may be: turns %+v, stops %+v\n%s", open, bad, w.allowed, w.turns, w.stops, strings.Join(w.log, "\n"))
+		w.t.Fatalf("%v are at work, %v are at work or have failed; %d may be: book %+v, stops %+v\n%s", open, bad, w.allowed, w.book, w.stops, strings.Join(w.log, "\n"))
 	}
 }
 
@@ -326,7 +368,7 @@ func TestSetBackEndsTheStop(t *testing.T) {
 			h := w.hosts[w.r.IntN(len(w.hosts))]
 			switch w.r.IntN(6) {
 			case 0:
-				h.seen = h.report
+				h.seen = h.reported
 			case 1:
 				w.plan()
 			case 2:
@@ -369,13 +411,13 @@ func (w *world) renew() {
 // arrive waits until all hosts have what they want, and nothing stops the stage.
 func (w *world) arrive() {
 	underway := func(h *host) bool { return content(h.has) != content(w.wanted(h)) || h.report.Open() }
-	for round := 0; w.turns.Active || w.stops.Unresumed() || slices.ContainsFunc(w.hosts, underway); round++ {
+	for round := 0; w.book.Active || w.stops.Unresumed() || slices.ContainsFunc(w.hosts, underway); round++ {
 		if round == 2000 {
-			w.t.Fatalf("turns %+v, step %#v, stops %+v\n%s", w.turns, w.turns.Step, w.stops, strings.Join(w.log, "\n"))
+			w.t.Fatalf("book %+v, step %#v, stops %+v\n%s", w.book, w.book.Step, w.stops, strings.Join(w.log, "\n"))
 		}
 		w.now = w.now.Add(time.Second)
 		for _, h := range w.hosts {
-			h.seen = h.report
+			h.seen = h.reported
 		}
 		w.plan()
 		w.answerGate(true)
@@ -395,20 +437,26 @@ func TestManyInputsKeepNoStop(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	policy := cluster.StagePolicy{MaxParallel: "1", Gate: "slo"}
 	bad, good := limit("bad"), limit("good")
-	first := cluster.StageReport{Policy: policy, Rendered: true, Turn: "1.s", State: cluster.StageDone, Taken: cluster.StageInputs{List: limit("older").List, More: 3}}
-	canary := cluster.StageReport{Policy: policy, Rendered: true, Turn: "2.s", State: cluster.StageDone, Content: "bad", Taken: bad, Wants: "good", Changed: good}
-	turns := stage.Turns{Seq: 2, Active: true, Step: &stage.Step{
+	first := cluster.StageReport{Policy: policy, Rendered: true, State: cluster.StageDone, Taken: cluster.StageInputs{List: limit("older").List, More: 3}}
+	canary := cluster.StageReport{Policy: policy, Rendered: true, State: cluster.StageDone, Taken: bad, Wants: "good", Changed: good}
+	book := stage.Book{Active: true, Step: &stage.Step{
 		Number: 1, Kind: stage.StepTurn, Size: 1, Hosts: map[string]bool{"n1": true}, Inputs: bad, Gate: &pace.GateProgress{Failed: true},
 	}}
 	stops := stage.Stops{Stops: []stage.Stop{{Step: "turn 1", Inputs: bad}}}
-	hosts := []stage.Host{{Node: "n1", Up: true, Report: canary}, {Node: "n2", Up: true, Report: first}}
-	if p := stage.Plan(turns, stops, stage.State{Stage: "edge", Session: "s", Hosts: hosts}, now); p.Stops.Unresumed() || !slices.Equal(p.Offers, []string{"n1"}) {
+	hosts := []stage.Host{
+		{Node: "n1", Up: true, Report: canary, Answer: took("1.2.s", "bad")}, {Node: "n2", Up: true, Report: first, Answer: took("1.1.s", "older")},
+	}
+	p := stage.Plan(book, stops, stage.State{Stage: "edge", Session: "s", Hosts: hosts}, now)
+	if p.Stops.Unresumed() || len(p.Offers) > 0 {
 		t.Errorf("after a gate failed: got %+v", p)
 	}
-	stops.Stops[0] = stage.Stop{Node: "n1", Turn: "2.s", Inputs: bad}
-	turns.Step.Gate = nil
+	if p = stage.Plan(p.Book, p.Stops, stage.State{Stage: "edge", Session: "s", Hosts: hosts}, now); !slices.Equal(p.Offers, []string{"n1"}) {
+		t.Errorf("once no stop is left: got %+v", p)
+	}
+	stops.Stops[0] = stage.Stop{Node: "n1", Turn: "1.2.s", Inputs: bad}
+	book.Step.Gate = nil
 	hosts[0].Report.State, hosts[0].Report.Wants, hosts[0].Report.Changed = cluster.StageRestored, "", cluster.StageInputs{}
-	if p := stage.Plan(turns, stops, stage.State{Stage: "edge", Session: "s", Hosts: hosts}, now); p.Stops.Unresumed() || p.Turns.Step != nil || p.Turns.Active {
+	if p := stage.Plan(book, stops, stage.State{Stage: "edge", Session: "s", Hosts: hosts}, now); p.Stops.Unresumed() || p.Book.Step != nil || p.Book.Active {
 		t.Errorf("after a host failed: got %+v", p)
 	}
 }
@@ -417,12 +465,12 @@ func TestManyInputsKeepNoStop(t *testing.T) {
 // once the stop is recorded, until an operator approves the change.
 func TestFailedBeforeItsStop(t *testing.T) {
 	t.Parallel()
-	report := cluster.StageReport{Turn: "2.s", State: cluster.StageFailed, Taken: limit("bad")}
-	stop := stage.Stop{Node: "n1", Turn: "2.s", Inputs: limit("bad")}
+	host := &cluster.Host{Node: "n1", Report: cluster.Report{}.WithStage("edge", cluster.StageReport{State: cluster.StageFailed, Taken: limit("bad")}).WithAnswer(took("1.2.s", "bad"))}
+	stop := stage.Stop{Node: "n1", Turn: "1.2.s", Inputs: limit("bad")}
 	resumed := stop
 	resumed.Resumed = &cluster.Hold{By: "ann"}
 	older := stop
-	older.Turn, older.Resumed = "1.s", resumed.Resumed
+	older.Turn, older.Resumed = "1.1.s", resumed.Resumed
 	for _, test := range []struct {
 		name  string
 		stops []stage.Stop
@@ -433,11 +481,16 @@ func TestFailedBeforeItsStop(t *testing.T) {
 		{"an older one was approved", []stage.Stop{older}, true},
 		{"approved", []stage.Stop{resumed}, false},
 	} {
-		d := stage.Documents{Stage: "edge", Stops: stage.Stops{Stops: test.stops}}
-		if why, out := d.Holds("n1", report); out != test.want || why.Failed != test.want {
-			t.Errorf("%s: it is out of service: %t (%+v), want %t", test.name, out, why, test.want)
+		documents := map[string]stage.Documents{"edge": {Stage: "edge", Stops: stage.Stops{Stops: test.stops}}}
+		if why, name := stage.HoldsOf(host, documents); (name == "edge") != test.want || why.Failed != test.want {
+			t.Errorf("%s: stage %q keeps it out of service (%+v), want that: %t", test.name, name, why, test.want)
 		}
 	}
+}
+
+// took is the answer of a host that has done what it was granted.
+func took(id, content string) cluster.Answer {
+	return cluster.Answer{Change: cluster.FilesChange("edge"), ID: id, Tag: content, State: cluster.GrantDone}
 }
 
 // limit is an input of hosts.
@@ -460,9 +513,9 @@ func BenchmarkPlan(b *testing.B) {
 	}
 	var offered int
 	for b.Loop() {
-		plan := stage.Plan(stage.Turns{}, stage.Stops{}, s, now)
+		plan := stage.Plan(stage.Book{}, stage.Stops{}, s, now)
 		offered = len(plan.Offers)
-		stage.Describe(stage.Documents{Turns: plan.Turns}, s, true, now)
+		stage.Describe(stage.Documents{Book: plan.Book}, s, true, now)
 	}
 	if offered != 1 {
 		b.Fatalf("%d hosts were offered a turn, want the canary", offered)

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/durable"
 	"github.com/jorc/jorc/internal/replace"
@@ -23,7 +24,18 @@ type record struct {
 	// Inputs what that is made of: the digest of each input by its id.
 	Has    string           `json:"has,omitempty"`
 	Inputs map[string]input `json:"inputs,omitempty"`
-	Turn   turnRecord       `json:"turn,omitzero"`
+	// Grant is what the host accepted last, and Turn what became of that. Intended is the turn that it is about to take.
+	Grant    change.Held `json:"grant,omitzero"`
+	Turn     turnRecord  `json:"turn,omitzero"`
+	Intended *turnRecord `json:"intended,omitempty"`
+}
+
+// settled is r, in which the grant has ended once the turn is over.
+func (r record) settled(now time.Time) record {
+	if r.Grant.Open() && !r.Turn.open() {
+		r.Grant.Ended = now.UTC().Truncate(time.Second)
+	}
+	return r
 }
 
 type input struct {
@@ -31,17 +43,14 @@ type input struct {
 	Digest string `json:"digest"`
 }
 
-// turnRecord is the turn that the host took last.
+// turnRecord is what a host does with a grant.
 type turnRecord struct {
-	ID      string              `json:"id,omitempty"`
-	State   string              `json:"state,omitempty"` // intended, or one of cluster's
-	Since   time.Time           `json:"since,omitzero"`
-	Reason  string              `json:"reason,omitempty"`
-	Content string              `json:"content,omitempty"`
-	Taken   cluster.StageInputs `json:"taken,omitzero"`
-	Inputs  map[string]input    `json:"inputs,omitempty"` // of the content
-	Unit    string              `json:"unit,omitempty"`
-	Files   []oldFile           `json:"files,omitempty"`
+	State  string              `json:"state,omitempty"` // one of cluster's; empty: nothing came of it
+	Reason string              `json:"reason,omitempty"`
+	Taken  cluster.StageInputs `json:"taken,omitzero"`
+	Inputs map[string]input    `json:"inputs,omitempty"` // of the content
+	Unit   string              `json:"unit,omitempty"`
+	Files  []oldFile           `json:"files,omitempty"`
 	// OldHas and OldInputs are Has and Inputs from before the turn.
 	OldHas    string           `json:"old_has,omitempty"`
 	OldInputs map[string]input `json:"old_inputs,omitempty"`
@@ -57,8 +66,8 @@ type turnRecord struct {
 	Services []string          `json:"services,omitempty"`
 }
 
-// intended is the state of a turn that the host is about to take.
-const intended = "intended"
+// recordFormat is the format of a record.
+const recordFormat = 2
 
 // open reports whether the host is at work on the turn.
 func (t turnRecord) open() bool {
@@ -73,17 +82,11 @@ func (t turnRecord) overdue() bool {
 
 // resumed returns the turn with the stopwatches that this boot continues.
 func (t turnRecord) resumed() turnRecord {
-	resume := func(s durable.Stopwatch) durable.Stopwatch {
-		if s.Begun.IsZero() { // an earlier version of jorc wrote the record
-			s.Begun = t.Since
-		}
-		return s.Resumed()
-	}
 	switch t.State {
 	case cluster.StageChanging:
-		t.Begun = resume(t.Begun)
+		t.Begun = t.Begun.Resumed()
 	case cluster.StageSettling:
-		t.Settling = resume(t.Settling)
+		t.Settling = t.Settling.Resumed()
 	}
 	return t
 }
@@ -116,14 +119,14 @@ func readRecord(dir string) (r record, err error) {
 	if err := json.Unmarshal(data, &r); err != nil {
 		return record{}, fmt.Errorf("%s is damaged: %w", recordFile(dir), err)
 	}
-	if r.Format != format {
-		return record{}, fmt.Errorf("%s has format %d, this jorc reads %d", recordFile(dir), r.Format, format)
+	if r.Format != recordFormat {
+		return record{}, fmt.Errorf("%s has format %d, this jorc reads %d", recordFile(dir), r.Format, recordFormat)
 	}
 	return r, nil
 }
 
 func writeRecord(dir string, r record) error {
-	r.Format = format
+	r.Format = recordFormat
 	return durable.WriteJSON(recordFile(dir), r, 0o700)
 }
 

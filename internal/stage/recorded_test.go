@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/recorded"
@@ -21,16 +22,19 @@ type recordedHost struct {
 	Down     bool                `json:"down,omitempty"`
 	Critical bool                `json:"critical,omitempty"`
 	Report   cluster.StageReport `json:"report"`
+	Answer   cluster.Answer      `json:"answer,omitzero"`
+	Grant    change.Grant        `json:"grant,omitzero"`
 }
 
 func (r recordedHost) host() stage.Host {
-	return stage.Host{Node: r.Node, Zone: r.Zone, Up: !r.Down, Out: r.Down || r.Critical, Critical: r.Critical, Report: r.Report}
+	return stage.Host{Node: r.Node, Zone: r.Zone, Up: !r.Down, Out: r.Down || r.Critical, Critical: r.Critical, Report: r.Report, Answer: r.Answer, Grants: granted(r.Grant)}
 }
 
 // recordedState is what a plan is made of beside hosts and documents.
 type recordedState struct {
 	Now     time.Time     `json:"now"`
 	Session string        `json:"session"`
+	Spec    uint64        `json:"spec"`
 	Halted  bool          `json:"halted,omitempty"`
 	Gate    *pace.GateRun `json:"gate,omitempty"`
 }
@@ -51,19 +55,22 @@ func (w *world) record(s stage.State, p stage.Planned) {
 	case len(p.Withdrawals) > 0:
 		kind = "withdrawals"
 	}
-	turns, stops := w.turns, w.stops
+	book, stops := w.book, w.stops
 	w.recorder.Add(w.t, kind, func() []recorded.Line {
 		lines := []recorded.Line{
-			{Word: "state", Value: recordedState{w.now, s.Session, s.Halted, s.Gate}}, {Word: "turns", Value: turns}, {Word: "stops", Value: stops},
+			{Word: "state", Value: recordedState{w.now, s.Session, s.Spec, s.Halted, s.Gate}}, {Word: "book", Value: book}, {Word: "stops", Value: stops},
 		}
 		for _, h := range s.Hosts {
-			lines = append(lines, recorded.Line{Word: "host", Value: recordedHost{h.Node, h.Zone, !h.Up, h.Critical, h.Report}})
+			lines = append(lines, recorded.Line{Word: "host", Value: recordedHost{h.Node, h.Zone, !h.Up, h.Critical, h.Report, h.Answer, offerOf(h)}})
 		}
 		return lines
 	}, plannedLines(p))
 }
 
-// plannedLines is what was decided: events, turns, and both documents.
+// offerOf is what a host was granted in the stage.
+func offerOf(h stage.Host) change.Grant { return h.Grants.Value.Of(cluster.FilesChange("edge")) }
+
+// plannedLines is what was decided: events, grants, and both documents.
 func plannedLines(p stage.Planned) (lines []recorded.Line) {
 	if len(p.Events)+len(p.Offers)+len(p.Withdrawals) == 0 {
 		return nil
@@ -71,13 +78,14 @@ func plannedLines(p stage.Planned) (lines []recorded.Line) {
 	for _, e := range p.Events {
 		lines = append(lines, recorded.Line{Word: "event", Value: []string{e.Kind, e.Node, e.Text}})
 	}
-	for _, node := range p.Offers {
-		lines = append(lines, recorded.Line{Word: "offer", Value: node})
+	for _, n := range p.Grants {
+		word := "offer"
+		if n.Grants[0].State == pace.Withdrawn {
+			word = "withdraw"
+		}
+		lines = append(lines, recorded.Line{Word: word, Value: n.Node})
 	}
-	for _, node := range p.Withdrawals {
-		lines = append(lines, recorded.Line{Word: "withdraw", Value: node})
-	}
-	return append(lines, recorded.Line{Word: "turns", Value: p.Turns}, recorded.Line{Word: "stops", Value: p.Stops})
+	return append(lines, recorded.Line{Word: "book", Value: p.Book}, recorded.Line{Word: "stops", Value: p.Stops})
 }
 
 // TestRecordedPlans: Plan decides what it decided when the situations were recorded.
@@ -97,15 +105,15 @@ func TestRecordedPlans(t *testing.T) {
 	}
 	recorded.Replay(t, recordedPlans, func(t testing.TB, c recorded.Case) []recorded.Line {
 		var state recordedState
-		var turns stage.Turns
+		var book stage.Book
 		var stops stage.Stops
 		c.Get(t, "state", &state)
-		c.Get(t, "turns", &turns)
+		c.Get(t, "book", &book)
 		c.Get(t, "stops", &stops)
-		s := stage.State{Stage: "edge", Session: state.Session, Halted: state.Halted, Gate: state.Gate}
+		s := stage.State{Stage: "edge", Session: state.Session, Spec: state.Spec, Halted: state.Halted, Gate: state.Gate}
 		for _, h := range recorded.List[recordedHost](t, c, "host") {
 			s.Hosts = append(s.Hosts, h.host())
 		}
-		return plannedLines(stage.Plan(turns, stops, s, state.Now))
+		return plannedLines(stage.Plan(book, stops, s, state.Now))
 	})
 }

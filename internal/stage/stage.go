@@ -1,9 +1,8 @@
 // Package stage brings new content of files to hosts one after the other. A host
-// whose staged files would change says so in its report and waits for a turn. The
-// orchestrator gives turns (Plan, Apply); the host takes its turn in one fenced
-// transaction, replaces its files and ends the turn when its checks have passed
-// (Hosts). If they do not, its old files return or the new ones stay for
-// inspection, and the change is stopped: no other host takes it.
+// whose staged files would change says so in its report and waits for a grant of package change,
+// its turn. The orchestrator decides who gets one (Plan); the host accepts it, replaces its files and
+// ends its turn when its checks have passed (Hosts). If they do not, its old files return or the new
+// ones stay for inspection, and the change is stopped: no other host takes it.
 //
 // docs/stages.md is the guide, and docs/adr/0015 says why.
 package stage
@@ -13,8 +12,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/text"
@@ -39,82 +38,86 @@ type Stages struct {
 // New returns the stages in the store of a cluster.
 func New(s *kv.Store) *Stages { return &Stages{s} }
 
-func (s *Stages) turns(stage string) kv.Doc[Turns] {
-	return kv.NewDoc[Turns](s.store, cluster.StageTurnsKey(stage), format)
+func (s *Stages) book(stage string) kv.Doc[Book] {
+	return kv.NewDoc[Book](s.store, cluster.StageStateKey(stage), format)
 }
 
 func (s *Stages) stops(stage string) kv.Doc[Stops] {
 	return kv.NewDoc[Stops](s.store, cluster.StageStopsKey(stage), format)
 }
 
-func (s *Stages) turn(node, stage string) kv.Doc[Turn] {
-	return kv.NewDoc[Turn](s.store, cluster.TurnKey(node, stage), format)
-}
-
 // Documents are the documents of one stage, read at one moment.
 type Documents struct {
 	Stage string
-	Turns Turns
+	Book  Book
 	Stops Stops
 
-	turns kv.Entry[Turns]
+	book  kv.Entry[Book]
 	stops kv.Entry[Stops]
 }
+
+// Spec is the index of the stops, on which each offer depends.
+func (d Documents) Spec() uint64 { return d.stops.Index }
 
 // Load reads the documents of a stage, as no server that lost its leadership can
 // answer. It returns kv.ErrDamaged or kv.ErrNewer, or a class of package consul.
 func (s *Stages) Load(ctx context.Context, stage string) (d Documents, err error) {
-	turns, stops := s.turns(stage), s.stops(stage)
-	r, err := s.store.Consistent().Txn().Get(turns.Key()).Get(stops.Key()).Commit(ctx)
+	book, stops := s.book(stage), s.stops(stage)
+	r, err := s.store.Consistent().Txn().Get(book.Key()).Get(stops.Key()).Commit(ctx)
 	if err != nil {
 		return d, err
 	}
-	if d.turns, err = turns.From(r); err != nil {
+	if d.book, err = book.From(r); err != nil {
 		return d, err
 	}
 	if d.stops, err = stops.From(r); err != nil {
 		return d, err
 	}
-	d.Stage, d.Turns, d.Stops = stage, d.turns.Value, d.stops.Value
+	d.Stage, d.Book, d.Stops = stage, d.book.Value, d.stops.Value
 	return d, nil
 }
 
 // Parse decodes the documents of a stage. It returns kv.ErrDamaged or kv.ErrNewer.
 func (s *Stages) Parse(stage string, stored cluster.StageDocuments) (d Documents, err error) {
-	if d.turns, err = s.turns(stage).Parse(stored.Turns); err != nil {
+	if d.book, err = s.book(stage).Parse(stored.State); err != nil {
 		return d, err
 	}
 	if d.stops, err = s.stops(stage).Parse(stored.Stops); err != nil {
 		return d, err
 	}
-	d.Stage, d.Turns, d.Stops = stage, d.turns.Value, d.stops.Value
+	d.Stage, d.Book, d.Stops = stage, d.book.Value, d.stops.Value
 	return d, nil
 }
 
-// Write returns what carries out a plan that was made of d; it commits only if
-// nothing of d has changed. control is the index of the cluster's control. It is
-// nil when there is nothing to write.
-func (s *Stages) Write(d Documents, p Planned, control uint64) func(*kv.Txn) {
-	turns, stops := !text.SameJSON(p.Turns, d.Turns), !text.SameJSON(p.Stops, d.Stops)
+// Write returns what carries out a plan that was made of d, but for its grants, which depend on it; it commits only if
+// nothing of d has changed. It is nil when there is nothing to write.
+func (s *Stages) Write(d Documents, p Planned) func(*kv.Txn) {
+	book := !text.SameJSON(p.Book, d.Book)
 	// Consul lets a host check only a key that exists, unless it may write it.
-	stops = stops || len(p.Offers) > 0 && !d.stops.Exists
-	if !turns && !stops {
+	stops := !d.stops.Exists || !text.SameJSON(p.Stops, d.Stops)
+	if !book && !stops && len(p.Grants) == 0 {
 		return nil
 	}
 	return func(t *kv.Txn) {
-		s.turns(d.Stage).SwapIn(t, d.turns, p.Turns)
+		if book {
+			s.book(d.Stage).SwapIn(t, d.book, p.Book)
+		} else if d.book.Exists {
+			t.CheckIndex(cluster.StageStateKey(d.Stage), d.book.Index)
+		}
 		if stops {
 			s.stops(d.Stage).SwapIn(t, d.stops, p.Stops)
 		} else {
 			t.CheckIndex(cluster.StageStopsKey(d.Stage), d.stops.Index)
 		}
-		if len(p.Offers) > 0 {
-			t.CheckIndex(cluster.KeyControl, control)
-		}
-		for _, node := range slices.Concat(p.Withdrawals, p.Offers) {
-			s.turn(node, d.Stage).SetIn(t, p.Turns.Open[node])
-		}
 	}
+}
+
+// Granted is what of a plan made of d is granted now: nothing before there are stops on which an offer depends.
+func (d Documents) Granted(p Planned) []change.Next {
+	if !d.stops.Exists {
+		return nil
+	}
+	return p.Grants
 }
 
 // Resume approves what is stopped: hosts take it again. With a node only what
@@ -147,13 +150,13 @@ func (s *Stages) Resume(ctx context.Context, stage, node string, by cluster.Hold
 // Approve consents to the step after the present one. It returns ErrNotWaiting if
 // nothing is left to approve, or the step is stopped, or what kv.Txn.Commit returns.
 func (s *Stages) Approve(ctx context.Context, stage string, by cluster.Hold) (step Step, err error) {
-	doc := s.turns(stage)
+	doc := s.book(stage)
 	err = kv.RetryConflicts(ctx, func() error {
 		d, err := s.Load(ctx, stage)
 		if err != nil {
 			return err
 		}
-		next := d.Turns
+		next := d.Book
 		if next.Step == nil || next.Step.Approved != nil {
 			return fmt.Errorf("stage %q: %w", stage, ErrNotWaiting)
 		}
@@ -165,75 +168,9 @@ func (s *Stages) Approve(ctx context.Context, stage string, by cluster.Hold) (st
 		next.Step.Approved = &by
 		step = *next.Step
 		t := s.store.Txn().CheckIndex(cluster.StageStopsKey(stage), d.stops.Index)
-		doc.SwapIn(t, d.turns, next)
+		doc.SwapIn(t, d.book, next)
 		_, err = t.Commit(ctx)
 		return err
 	})
 	return step, err
-}
-
-// permit is what decides whether a host may take its turn, read at one moment.
-type permit struct {
-	node, stage string
-	turn        kv.Entry[Turn]
-	stops       kv.Entry[Stops]
-	control     kv.Entry[cluster.Control]
-	report      cluster.Report
-	roles       []string // of the node
-}
-
-// permit reads what is said to the node of a report. A damaged turn or report counts as absent.
-func (s *Stages) permit(ctx context.Context, w *cluster.ReportWriter, stage string) (p permit, err error) {
-	node, report := w.Node(), w.Document()
-	turn, stops := s.turn(node, stage), s.stops(stage)
-	control := kv.NewDoc[cluster.Control](s.store, cluster.KeyControl, 1)
-	r, err := s.store.Consistent().Txn().Get(turn.Key()).Get(stops.Key()).Get(control.Key()).Get(report.Key()).Commit(ctx)
-	if err != nil {
-		return p, err
-	}
-	p.node, p.stage = node, stage
-	if p.turn, err = turn.From(r); err != nil && !errors.Is(err, kv.ErrDamaged) {
-		return p, err
-	}
-	if p.stops, err = stops.From(r); err != nil {
-		return p, err
-	}
-	if p.control, err = control.From(r); err != nil {
-		return p, err
-	}
-	e, err := report.From(r)
-	if err != nil && !errors.Is(err, kv.ErrDamaged) {
-		return p, err
-	}
-	p.report = e.Value
-	return p, nil
-}
-
-// refuses returns why the host cannot take its turn for content now; empty: it can.
-func (p permit) refuses(content string, changed cluster.StageInputs) string {
-	now := time.Now()
-	turn, c := p.turn.Value, p.control.Value.At(now)
-	frozen, isFrozen := c.Frozen(p.roles, now)
-	stop, stopped := p.stops.Value.Blocking(p.node, content, changed)
-	switch {
-	case stopped:
-		return fmt.Sprintf("the change is stopped: it failed %s; 'jorc stage show %s'", stop.Place(), p.stage)
-	case c.Paused != nil:
-		return "the cluster is paused " + c.Paused.String()
-	case c.ObserveOnly != nil:
-		return "the cluster is only observed " + c.ObserveOnly.String()
-	case isFrozen && !turn.DuringFreeze:
-		return frozen.String()
-	case !turn.Until.IsZero() && !now.Before(turn.Until):
-		return "a freeze began, or the window closed, at " + turn.Until.UTC().Format(time.RFC3339)
-	case !p.turn.Exists, turn.Session == "", turn.Withdrawn, turn.Content != content, turn.ID == "", turn.ID == p.report.Stages[p.stage].Turn:
-		return "waits for its turn"
-	}
-	return ""
-}
-
-// fence adds to t what the turn depends on.
-func (p permit) fence(t *kv.Txn) {
-	t.CheckSession(cluster.OrchestratorLock, p.turn.Value.Session).CheckIndex(cluster.TurnKey(p.node, p.stage), p.turn.Index)
-	t.CheckIndex(cluster.StageStopsKey(p.stage), p.stops.Index).CheckIndex(cluster.KeyControl, p.control.Index)
 }

@@ -2,9 +2,14 @@ package stage
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/text"
 )
@@ -12,22 +17,44 @@ import (
 // maxHold bounds what is said of a hold, in bytes.
 const maxHold = 200
 
-// HostsOf returns the hosts of each stage of a cluster. Only members have turns.
+// HostsOf returns the hosts of each stage of a cluster, also those that have left it with a grant. Only members
+// are granted something.
 func HostsOf(s *cluster.State) map[string][]Host {
 	all := map[string][]Host{}
 	for _, node := range s.Nodes() {
 		h := s.Hosts[node]
+		grants := grantsOf(h)
 		for name, report := range h.Report.Stages {
-			all[name] = append(all[name], hostOf(s, h, report))
+			all[name] = append(all[name], hostOf(s, h, name, report, grants))
+		}
+		for _, g := range grants.Value.All {
+			name, files := cluster.StageOf(g.Change)
+			if _, has := h.Report.Stages[name]; !files || has {
+				continue
+			}
+			one := hostOf(s, h, name, cluster.StageReport{}, grants)
+			if part := one.part(name, ""); part.Granted() {
+				one.Left = true
+				all[name] = append(all[name], one)
+			}
 		}
 	}
 	return all
 }
 
-func hostOf(s *cluster.State, h *cluster.Host, report cluster.StageReport) Host {
+// grantsOf decodes what is granted to a host, if that may be something of a stage.
+func grantsOf(h *cluster.Host) (e kv.Entry[change.Grants]) {
+	if len(h.Report.Stages) == 0 && !strings.Contains(h.Grants.Value, `"`+cluster.FilesChange("")) {
+		return e
+	}
+	return change.GrantsIn(h)
+}
+
+func hostOf(s *cluster.State, h *cluster.Host, name string, report cluster.StageReport, grants kv.Entry[change.Grants]) Host {
 	one := Host{
 		Node: h.Node, Zone: h.Record.Zone, Roles: s.Roles(h), Up: h.Condition.Agent == cluster.AgentUp,
 		Out: h.Condition.OutOfService(false) != pace.InService, Hold: h.Kept(), Report: report,
+		Answer: h.Report.Answered(cluster.FilesChange(name)), Grants: grants,
 		Critical: h.Condition.OutOfService(false) == pace.OutCritical, Drained: h.Condition.Drained(),
 	}
 	if hold, held := s.Control.Held(h.Node, s.Roles(h)); held {
@@ -43,18 +70,36 @@ type Holding struct {
 	Failed bool // its last change failed, and the new files stay
 }
 
-// Holds returns why the stage keeps a host out of service that reports r; out is false if
-// it does not.
-func (d Documents) Holds(node string, r cluster.StageReport) (why Holding, out bool) {
-	name := fmt.Sprintf("of stage %q", d.Stage)
-	turn, offered := d.Turns.Open[node]
-	switch {
-	case r.Open():
-		return Holding{Text: "it has a turn " + name, Since: r.Since}, true
-	case offered && turn.ID != r.Turn: // a turn that has ended stays until the next plan
-		return Holding{Text: "it is offered a turn " + name, Since: turn.Since}, true
-	case d.Stops.bad(node, r):
-		return Holding{Text: "a change " + name + " failed on it", Since: r.Since, Failed: true}, true
+// HoldsOf returns why the stages of a host keep it out of service, of the first stage that does, and its name; without
+// one that is empty. documents are those of the stages.
+func HoldsOf(h *cluster.Host, documents map[string]Documents) (why Holding, stage string) {
+	grants := grantsOf(h)
+	names := slices.Collect(maps.Keys(h.Report.Stages))
+	for _, g := range grants.Value.All {
+		if name, files := cluster.StageOf(g.Change); files && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		one := Host{Node: h.Node, Report: h.Report.Stages[name], Answer: h.Report.Answered(cluster.FilesChange(name)), Grants: grants}
+		if why, out := documents[name].Stops.holds(name, one); out {
+			return why, name
+		}
+	}
+	return Holding{}, ""
+}
+
+// holds returns why a stage keeps a host out of service; out is false if it does not.
+func (s Stops) holds(stage string, h Host) (why Holding, out bool) {
+	name := fmt.Sprintf("of stage %q", stage)
+	switch part := h.part(stage, ""); {
+	case part.Open():
+		return Holding{Text: "it has a turn " + name, Since: part.Accepted}, true
+	case part.Offered():
+		return Holding{Text: "it is offered a turn " + name, Since: part.Since}, true
+	case s.bad(h):
+		return Holding{Text: "a change " + name + " failed on it", Since: h.Answer.Since, Failed: true}, true
 	}
 	return Holding{}, false
 }

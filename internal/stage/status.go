@@ -81,9 +81,9 @@ type HostStatus struct {
 
 // Describe returns what a plan would be made of, for people. It is a pure function.
 func Describe(d Documents, s State, orchestrated bool, now time.Time) Status {
-	p := newPlanner(d.Turns, d.Stops, s, now)
+	p := newPlanner(d.Book, d.Stops, s, now)
 	st := Status{
-		Stage: s.Stage, State: StateDone, Since: d.Turns.Since, Orchestrated: orchestrated,
+		Stage: s.Stage, State: StateDone, Since: d.Book.Since, Orchestrated: orchestrated,
 		MaxParallel: p.policy.MaxParallel.String(), Canary: p.policy.Canary, ZoneByZone: p.policy.ZoneByZone, Stops: []Stop{}, Hosts: []HostStatus{},
 	}
 	busy := p.busy()
@@ -91,14 +91,14 @@ func Describe(d Documents, s State, orchestrated bool, now time.Time) Status {
 		r := h.Report
 		one := HostStatus{Node: h.Node, Zone: h.Zone, State: r.Shown(), Changed: []string{}}
 		if !r.TakenBack() {
-			one.Since, one.Reason, one.Changed = r.Since, r.Reason, r.Taken.Names()
+			one.Since, one.Reason, one.Changed = h.Answer.Since, r.Reason, r.Taken.Names()
 		}
 		if r.Wants != "" && !r.Open() {
 			one.Changed, one.Waits = r.Changed.Names(), p.waitsFor(h, orchestrated, busy)
-			if !r.Unhealthy() || r.Wants != r.Content {
+			if !r.Unhealthy() || r.Wants != h.Answer.Tag {
 				one.Since = r.WantsSince
 			}
-			if st.Counts.Waiting++; !d.Turns.Active && (st.Counts.Waiting == 1 || r.WantsSince.Before(st.Since)) {
+			if st.Counts.Waiting++; !d.Book.Active && (st.Counts.Waiting == 1 || r.WantsSince.Before(st.Since)) {
 				st.Since = r.WantsSince // no host has taken it yet
 			}
 		}
@@ -122,9 +122,9 @@ func Describe(d Documents, s State, orchestrated bool, now time.Time) Status {
 		st.State = StateWaiting
 	}
 	if p.policy.Gated() {
-		st.Gates, st.ApproveEach, st.PassedGate = p.policy.GatesString(), p.policy.ApproveEach, d.Turns.PassedGate
+		st.Gates, st.ApproveEach, st.PassedGate = p.policy.GatesString(), p.policy.ApproveEach, d.Book.PassedGate
 	}
-	if step := d.Turns.Step; step != nil && p.policy.Gated() {
+	if step := d.Book.Step; step != nil && p.policy.Gated() {
 		st.Step = &StepStatus{
 			Number: step.Number, Text: step.String(), Hosts: step.HostNames(), Gate: step.Gate, Approved: step.Approved, Waits: p.stepWaits(),
 		}
@@ -146,26 +146,23 @@ func Describe(d Documents, s State, orchestrated bool, now time.Time) Status {
 
 // waitsFor returns why a host that wants new content has no turn.
 func (p *planner) waitsFor(h *ranked, orchestrated bool, busy string) string {
-	turn, offered := p.Turns.Open[h.Node]
 	switch {
 	case !orchestrated:
 		return "no orchestrator runs"
-	case offered && !turn.Withdrawn:
+	case h.part.Offered():
 		return "its turn is offered"
-	case offered:
-		return "its turn was withdrawn"
 	case p.Halted:
 		return "the cluster is paused or only observed"
 	case p.window.closed != "":
 		return p.window.closed
 	}
-	if why := p.Barred(h.Host); why != "" {
+	if why := p.barred(h, p.frozen(h.Host)); why != "" {
 		return why
 	}
 	if why := cmp.Or(p.admitted(h), p.stepHolds(h)); why != "" {
 		return why
 	}
-	if limit, ok := p.left(p.Places, h).Admit(h.Node); !ok {
+	if limit, ok := p.room(p.Places, h).Admit(h.Node); !ok {
 		return p.Places.Explain(limit)
 	}
 	if busy == "" {
@@ -178,7 +175,7 @@ func (p *planner) waitsFor(h *ranked, orchestrated bool, busy string) string {
 func (p *planner) busy() string {
 	var nodes []string
 	for _, h := range p.hosts {
-		if _, open := p.Turns.Open[h.Node]; open || h.Out || p.bad(h) {
+		if h.has || h.Out || p.bad(h) {
 			nodes = append(nodes, h.Node)
 		}
 	}
@@ -229,7 +226,7 @@ func show(ctx context.Context, c *cluster.Cluster, state *cluster.State, name st
 			return nil, err
 		}
 		halted := state.Control.Paused != nil || state.Control.ObserveOnly != nil
-		all = append(all, Describe(d, State{Stage: name, Halted: halted, Freezes: state.Control.Freezes, Hosts: hosts[name], Places: places}, orchestrated, now))
+		all = append(all, Describe(d, State{Stage: name, Spec: d.Spec(), Halted: halted, Freezes: state.Control.Freezes, Hosts: hosts[name], Places: places}, orchestrated, now))
 	}
 	return all, nil
 }

@@ -92,24 +92,24 @@ func (s Step) passed(policy pace.Policy) bool {
 	return s.Gate != nil && s.Gate.Passed && (!policy.ApproveEach || s.Approved != nil)
 }
 
-// steps moves the gate of the present step on. It returns how many changes it stopped.
-func (p *planner) steps() (stopped int) {
-	step := p.Turns.Step
+// steps moves the gate of the present step on.
+func (p *planner) steps() {
+	step := p.Book.Step
 	switch {
 	case step == nil:
-		return 0
+		return
 	case !p.policy.Gated():
-		p.Turns.Step = nil
-		return 0
+		p.Book.Step = nil
+		return
 	case p.gone() || p.superseded():
-		p.Turns.Step = nil
+		p.Book.Step = nil
 		p.Stops.Stops = slices.DeleteFunc(p.Stops.Stops, func(s Stop) bool { return s.Step != "" }) // no host wants what the gate stopped
-		return 0
+		return
 	case !p.stepDone():
 		if step.Gate != nil && !step.passed(p.policy) {
 			step.Gate, step.Approved = nil, nil // a host of the step is at work again
 		}
-		return 0
+		return
 	}
 	if again := step.Gate != nil && step.Gate.Failed && !p.gateStopped(); step.Gate == nil || again || step.Rules != p.policy.GatesString() {
 		g := pace.NewGate(p.now)
@@ -122,41 +122,40 @@ func (p *planner) steps() (stopped int) {
 		}
 	}
 	if !step.Gate.Passed && !step.Gate.Failed {
-		stopped = p.moveGate(step)
+		p.moveGate(step)
 	}
 	if step.Gate.Passed && !p.wanted(step.Inputs) { // no host is left for another step
 		p.leaveStep()
 	}
-	return stopped
 }
 
 // moveGate moves the gate of a step on that is neither passed nor failed.
-func (p *planner) moveGate(step *Step) (stopped int) {
+func (p *planner) moveGate(step *Step) {
 	g := *step.Gate
 	defer func() { step.Gate = &g }()
 	if !g.Baked {
 		critical, out := p.unsound(step)
 		if len(critical) > 0 {
 			g.Failed = true
-			return p.stopGate(step, fmt.Sprintf("%s failed while it baked: a check is critical on %s", step, strings.Join(critical, ", ")))
+			p.stopGate(step, fmt.Sprintf("%s failed while it baked: a check is critical on %s", step, strings.Join(critical, ", ")))
+			return
 		}
 		if g = p.policy.Baked(g, len(out) == 0, p.now); !g.Baked {
-			return 0
+			return
 		}
 	}
-	id := pace.GateRunID("stage."+p.Stage, step.Began, step.Number, p.Turns.Asks+1)
+	id := pace.GateRunID("stage."+p.Stage, step.Began, step.Number, p.Book.Asks+1)
 	g = p.policy.Sampled(g, p.Gate, id, p.Halted, p.now)
 	switch {
 	case g.Run == id:
-		p.Turns.Asks++
+		p.Book.Asks++
 	case g.Failed:
 		why, _ := p.policy.GateFailure(g, p.Gate, step.String(), "jorc stage resume "+p.Stage)
 		g.Run = ""
-		return p.stopGate(step, why)
+		p.stopGate(step, why)
 	case g.Passed && p.policy.GateText() != "":
 		p.event(StageGatePassed, "", "%s passed its gate%s", step, prefixed(": ", g.Answer))
 	}
-	return 0
 }
 
 func prefixed(prefix, text string) string {
@@ -184,13 +183,12 @@ func (p *planner) unsound(step *Step) (critical, out []string) {
 }
 
 // stopGate records that a gate stopped the change of a step.
-func (p *planner) stopGate(step *Step, why string) int {
+func (p *planner) stopGate(step *Step, why string) {
 	inputs := p.sharedInputs(step.Inputs)
 	p.Stops.Stops = append(p.Stops.Stops, Stop{
 		Step: step.String(), Inputs: inputs, Since: p.now.Truncate(time.Second), Reason: text.Line(why, maxStopReason),
 	})
 	p.event(StageStopped, "", "%s (%s)", text.Line(why, maxStopReason), inputsText(inputs))
-	return 1
 }
 
 // maxStopReason bounds the reason of a stop, in bytes.
@@ -233,8 +231,8 @@ func (p *planner) wanted(inputs cluster.StageInputs) bool {
 
 // gone reports whether no host of the step has what it brought, and none wants it.
 func (p *planner) gone() bool {
-	step := p.Turns.Step
-	return len(p.Turns.Open) == 0 && !p.wanted(step.Inputs) && !slices.ContainsFunc(p.hosts, func(h *ranked) bool {
+	step := p.Book.Step
+	return !p.atWork() && !p.wanted(step.Inputs) && !slices.ContainsFunc(p.hosts, func(h *ranked) bool {
 		r := h.Report
 		return step.Hosts[h.Node] && (r.State == cluster.StageDone || r.State == cluster.StageFailed) && common(r.Taken, step.Inputs)
 	})
@@ -243,8 +241,8 @@ func (p *planner) gone() bool {
 // superseded reports whether another value replaced what the step brings: a host
 // of the step wants that, and no host wants what the step brings.
 func (p *planner) superseded() bool {
-	step := p.Turns.Step
-	if len(p.Turns.Open) > 0 || p.wanted(step.Inputs) {
+	step := p.Book.Step
+	if p.atWork() || p.wanted(step.Inputs) {
 		return false
 	}
 	replaces := func(i cluster.StageInput) bool {
@@ -258,21 +256,21 @@ func (p *planner) superseded() bool {
 // stepDone reports whether nothing more is expected of the hosts that the present
 // step admits.
 func (p *planner) stepDone() bool {
-	step := p.Turns.Step
-	if len(step.Hosts) == 0 || len(p.Turns.Open) > 0 {
+	step := p.Book.Step
+	if len(step.Hosts) == 0 || p.atWork() {
 		return false
 	}
 	if slices.ContainsFunc(p.Stops.Stops, func(s Stop) bool { return s.Node != "" && step.stoppedBy(s) }) {
 		return false
 	}
 	return !slices.ContainsFunc(p.hosts, func(h *ranked) bool {
-		return p.awaited(h.Host) && p.admitted(h) == "" && (step.Hosts[h.Node] || step.admits(h))
+		return p.awaited(h) && p.admitted(h) == "" && (step.Hosts[h.Node] || step.admits(h))
 	})
 }
 
 // stepHolds returns why the present step keeps a host from its turn; empty: it does not.
 func (p *planner) stepHolds(h *ranked) string {
-	step := p.Turns.Step
+	step := p.Book.Step
 	switch {
 	case !p.policy.Gated() || step == nil || len(step.Hosts) == 0 || step.Hosts[h.Node] || step.passed(p.policy):
 		return ""
@@ -286,7 +284,7 @@ func (p *planner) stepHolds(h *ranked) string {
 
 // stepWaits returns what the next step waits for.
 func (p *planner) stepWaits() []string {
-	step := p.Turns.Step
+	step := p.Book.Step
 	if step == nil || step.Gate == nil || !p.policy.Gated() {
 		return []string{}
 	}
@@ -306,7 +304,7 @@ func (p *planner) enterStep(h *ranked, allowed int) {
 	if !p.policy.Gated() {
 		return
 	}
-	step := p.Turns.Step
+	step := p.Book.Step
 	if step == nil || len(step.Hosts) == 0 || step.passed(p.policy) {
 		next := &Step{Number: 1, Began: p.now, Kind: StepTurn, Size: allowed, Hosts: map[string]bool{}}
 		switch {
@@ -323,7 +321,7 @@ func (p *planner) enterStep(h *ranked, allowed int) {
 		case p.policy.ZoneByZone:
 			next.Kind, next.Zone, next.Size = StepZone, h.Zone, 0
 		}
-		p.Turns.Step, step = next, next
+		p.Book.Step, step = next, next
 	}
 	if step.Hosts[h.Node] {
 		step.Approved = nil // it was for other content
@@ -346,30 +344,38 @@ func (p *planner) enterStep(h *ranked, allowed int) {
 
 // leaveStep ends the present step, whose gate is passed.
 func (p *planner) leaveStep() {
-	step := p.Turns.Step
+	step := p.Book.Step
 	passed := &pace.PassedGate{Step: step.String(), At: p.now.Truncate(time.Second), Answer: step.Gate.Answer}
 	if step.Approved != nil {
 		passed.By = step.Approved.By
 	}
-	p.Turns.PassedGate, p.Turns.Step = passed, nil
+	p.Book.PassedGate, p.Book.Step = passed, nil
 }
 
-// stepAnswered notes what became of a host's offer: one that it did not take is
+// stepAnswered notes what became of a host's offer: one that it did not accept is
 // forgotten.
-func (p *planner) stepAnswered(node string, taken bool) {
-	step := p.Turns.Step
+func (p *planner) stepAnswered(h *ranked) {
+	step := p.Book.Step
 	if step == nil {
 		return
 	}
-	if took, member := step.Hosts[node]; member && taken {
-		step.Hosts[node] = true
-	} else if member && !took {
-		delete(step.Hosts, node)
+	took, member := step.Hosts[h.Node]
+	if !member || took {
+		return
+	}
+	switch id := h.grant(p.Stage).ID; {
+	case id != "" && id == h.Answer.ID:
+		step.Hosts[h.Node] = true
+	case !h.has:
+		delete(step.Hosts, h.Node)
 	}
 }
 
+// atWork reports whether a host has a grant of the stage, or is offered one.
+func (p *planner) atWork() bool { return p.Open > 0 }
+
 // stepPending reports whether the present step holds the end of the change.
 func (p *planner) stepPending() bool {
-	step := p.Turns.Step
+	step := p.Book.Step
 	return step != nil && len(step.Hosts) > 0 && p.policy.Gated() && !(step.Gate != nil && step.Gate.Passed)
 }

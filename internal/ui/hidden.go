@@ -2,7 +2,6 @@ package ui
 
 import (
 	"encoding/json"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -12,7 +11,6 @@ import (
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
-	"github.com/jorc/jorc/internal/stage"
 )
 
 // without returns the snapshot without what is hidden from a viewer: everything that is
@@ -93,15 +91,12 @@ func (s *Snapshot) hostsWith(services map[string]bool) map[string]bool {
 
 // without is what was read of a stage without hosts that are hidden.
 func (r stageRead) without(h *hidden) stageRead {
-	turns, stops := &r.documents.Turns, &r.documents.Stops
-	turns.Open, turns.Resting = maps.Clone(turns.Open), maps.Clone(turns.Resting)
-	maps.DeleteFunc(turns.Open, func(node string, _ stage.Turn) bool { return h.hosts[node] })
-	maps.DeleteFunc(turns.Resting, func(node string, _ time.Time) bool { return h.hosts[node] })
-	if h.names.in(turns.Step) {
-		turns.Step = nil
+	book, stops := &r.documents.Book, &r.documents.Stops
+	if h.names.in(book.Step) {
+		book.Step = nil
 	}
-	if h.names.in(turns.PassedGate) {
-		turns.PassedGate = nil
+	if h.names.in(book.PassedGate) {
+		book.PassedGate = nil
 	}
 	stops.Stops, stops.Exempt = kept(stops.Stops, h.names, nil), kept(stops.Exempt, h.names, nil)
 	return r
