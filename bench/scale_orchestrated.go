@@ -192,7 +192,7 @@ func (f *fleet) stageEverywhere(ctx context.Context, w *window, step stepFunc) e
 				return err
 			case len(d.Stops.Stops) > 0:
 				return fmt.Errorf("the stage is stopped: %+v", d.Stops.Stops)
-			case !d.Turns.Active:
+			case !d.Book.Active:
 				return nil
 			}
 			if sleep(ctx, 20*time.Millisecond); ctx.Err() != nil {

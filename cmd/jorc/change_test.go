@@ -132,19 +132,22 @@ func TestWaitForFiles(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, "web-1", "web-2")
 	cl := cluster.New(f.server.Client(), "jorc", "prod")
-	report := func(node string, r cluster.StageReport) {
+	report := func(node, content string, r cluster.StageReport) {
 		t.Helper()
 		r.Policy = cluster.StagePolicy{MaxParallel: "1"}
-		if _, err := cl.ReportWriter(node).Change(t.Context(), func(old cluster.Report) (cluster.Report, error) { return old.WithStage("edge", r), nil }); err != nil {
+		answer := cluster.Answer{Change: cluster.FilesChange("edge"), ID: "1.1.s", Tag: content, State: cluster.GrantDone}
+		if _, err := cl.ReportWriter(node).Change(t.Context(), func(old cluster.Report) (cluster.Report, error) {
+			return old.WithStage("edge", r).WithAnswer(answer), nil
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	limit := cluster.StageInputs{List: []cluster.StageInput{{Name: "key app/limit", Digest: "d1"}}}
-	old := cluster.StageReport{Turn: "1", Content: "c1", Taken: limit, State: cluster.StageDone}
-	waits, done := old, old
-	waits.Wants, done.Content = "c2", "c2"
-	report("web-1", waits)
-	report("web-2", waits)
+	done := cluster.StageReport{Taken: limit, State: cluster.StageDone}
+	waits := done
+	waits.Wants = "c2"
+	report("web-1", "c1", waits)
+	report("web-2", "c1", waits)
 	wait := func(code int, part string, flags ...string) {
 		t.Helper()
 		if got := jorc(t, f.env, append([]string{"change", "wait", "edge"}, flags...)...); got.code != code || !strings.Contains(got.stdout+got.stderr, part) {
@@ -161,14 +164,14 @@ func TestWaitForFiles(t *testing.T) {
 	}
 	var waiting sync.WaitGroup
 	waiting.Go(func() { wait(0, `"waiting": 0,`, "-o", "json") })
-	report("web-1", done)
-	report("web-2", done)
+	report("web-1", "c2", done)
+	report("web-2", "c2", done)
 	waiting.Wait()
 
-	report("web-2", waits)
+	report("web-2", "c1", waits)
 	waiting.Go(func() { wait(exitFailed, "the stage is stopped: 'jorc stage resume edge': web-1: its checks fail") })
 	stops := kv.NewDoc[stage.Stops](cl.Store(), cluster.StageStopsKey("edge"), 1)
-	stop := stage.Stops{Stops: []stage.Stop{{Node: "web-1", Turn: "1", Content: "c2", Inputs: limit, Reason: "its checks fail"}}}
+	stop := stage.Stops{Stops: []stage.Stop{{Node: "web-1", Turn: "1.1.s", Content: "c2", Inputs: limit, Reason: "its checks fail"}}}
 	if _, err := stops.CompareAndSwap(t.Context(), kv.Entry[stage.Stops]{}, stop); err != nil {
 		t.Fatal(err)
 	}

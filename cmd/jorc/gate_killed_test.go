@@ -213,34 +213,42 @@ func TestStageGateSurvivesKill(t *testing.T) {
 	f := newGatedFleet(t)
 	policy := cluster.StagePolicy{MaxParallel: "1", Bake: bakeOfKilled.String(), Gate: "slo", ApproveEach: true}
 	limit := cluster.StageInputs{List: []cluster.StageInput{{Name: "key app/limit", Digest: "d1"}}}
-	report := func(node string, r cluster.StageReport) {
+	report := func(node string, r cluster.StageReport, a cluster.Answer) {
 		f.ok(f.cluster.ReportWriter(node).Change(t.Context(), func(all cluster.Report) (cluster.Report, error) {
-			return all.WithStage("edge", r), nil
+			return all.WithStage("edge", r).WithAnswer(a), nil
 		}))
 	}
+	id := cluster.FilesChange("edge")
+	hosts := func() []stage.Host {
+		state, err := f.cluster.Load(t.Context(), cluster.NeedState)
+		f.ok(nil, err)
+		return stage.HostsOf(&state)["edge"]
+	}
 	for _, node := range []string{"a", "b"} {
-		report(node, cluster.StageReport{Policy: policy, Wants: "c1", Changed: limit})
+		report(node, cluster.StageReport{Policy: policy, Wants: "c1", Changed: limit}, cluster.Answer{Change: id})
 	}
 	stages, first := stage.New(f.store), ""
 	f.eventually("the first turn", func() error {
-		d, err := stages.Load(t.Context(), "edge")
-		if err == nil && len(d.Turns.Open) != 1 {
-			err = fmt.Errorf("got %+v", d.Turns)
+		all := hosts()
+		if n := stage.Open("edge", all); n != 1 {
+			return fmt.Errorf("%d are open: %+v", n, all)
 		}
-		for node, turn := range d.Turns.Open {
-			first = node
-			report(node, cluster.StageReport{Policy: policy, Turn: turn.ID, Content: "c1", Taken: limit, State: cluster.StageDone})
+		for _, h := range all {
+			if g := h.Grants.Value.Of(id); g.State == pace.Offered {
+				first = h.Node
+				report(h.Node, cluster.StageReport{Policy: policy, Taken: limit, State: cluster.StageDone}, cluster.Answer{Change: id, ID: g.ID, Tag: g.Tag, State: cluster.GrantDone})
+			}
 		}
-		return err
+		return nil
 	})
 	f.survives(func() gateSeen {
 		d, err := stages.Load(t.Context(), "edge")
 		f.ok(nil, err)
-		g := gateSeen{asks: d.Turns.Asks, passed: d.Turns.PassedGate}
-		if step := d.Turns.Step; step != nil {
+		g := gateSeen{asks: d.Book.Asks, passed: d.Book.PassedGate}
+		if step := d.Book.Step; step != nil {
 			g.gate, g.steps = step.Gate, step.Number
-			if g.steps == 1 && len(d.Turns.Open) > 0 && g.gate != nil {
-				t.Errorf("a turn is open while the gate of %v holds: %+v", step.HostNames(), d.Turns.Open)
+			if all := hosts(); g.steps == 1 && g.gate != nil && stage.Open("edge", all) > 0 {
+				t.Errorf("a turn is open while the gate of %v holds: %+v", step.HostNames(), all)
 			}
 		}
 		return g
@@ -248,7 +256,7 @@ func TestStageGateSurvivesKill(t *testing.T) {
 		_, err := stages.Approve(t.Context(), "edge", cluster.Hold{By: "ann"})
 		f.ok(nil, err)
 	})
-	if d, err := stages.Load(t.Context(), "edge"); err != nil || first == "" || len(d.Turns.Step.Hosts) != 1 || d.Turns.Step.Hosts[first] {
-		t.Errorf("got %+v, %v after %s", d.Turns, err, first)
+	if d, err := stages.Load(t.Context(), "edge"); err != nil || first == "" || len(d.Book.Step.Hosts) != 1 || d.Book.Step.Hosts[first] {
+		t.Errorf("got %+v, %v after %s", d.Book, err, first)
 	}
 }

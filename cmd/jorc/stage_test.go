@@ -30,17 +30,20 @@ func TestStageCommands(t *testing.T) {
 	limit := cluster.StageInputs{List: []cluster.StageInput{{Name: "key app/limit", Digest: "d1"}}}
 	policy := cluster.StagePolicy{MaxParallel: "1"}
 	for node, report := range map[string]cluster.StageReport{
-		"web-1": {Policy: policy, Turn: "1", Content: "c1", Taken: limit, State: cluster.StageRestored, Reason: "its checks fail: web: critical", Wants: "c1", Changed: limit},
+		"web-1": {Policy: policy, Taken: limit, State: cluster.StageRestored, Reason: "its checks fail: web: critical", Wants: "c1", Changed: limit},
 		"web-2": {Policy: policy, Wants: "c1", Changed: limit},
 	} {
 		if _, err := cl.ReportWriter(node).Change(t.Context(), func(r cluster.Report) (cluster.Report, error) {
+			if report.State != "" {
+				r = r.WithAnswer(cluster.Answer{Change: cluster.FilesChange("edge"), ID: "1.1.s", Tag: "c1", State: cluster.GrantDone})
+			}
 			return r.WithStage("edge", report), nil
 		}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	stops := kv.NewDoc[stage.Stops](kv.New(f.server.Client(), "jorc/prod"), cluster.StageStopsKey("edge"), 1)
-	stop := stage.Stops{Stops: []stage.Stop{{Node: "web-1", Turn: "1", Content: "c1", Inputs: limit, Reason: "its checks fail: web: critical"}}}
+	stop := stage.Stops{Stops: []stage.Stop{{Node: "web-1", Turn: "1.1.s", Content: "c1", Inputs: limit, Reason: "its checks fail: web: critical"}}}
 	if _, err := stops.CompareAndSwap(t.Context(), kv.Entry[stage.Stops]{}, stop); err != nil {
 		t.Fatal(err)
 	}
@@ -71,12 +74,12 @@ func TestStageCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	do(result{1, "", "jorc: stage \"edge\": no step waits for approval\n"}, "stage", "approve", "edge")
-	turns := kv.NewDoc[stage.Turns](kv.New(f.server.Client(), "jorc/prod"), cluster.StageTurnsKey("edge"), 1)
+	book := kv.NewDoc[stage.Book](kv.New(f.server.Client(), "jorc/prod"), cluster.StageStateKey("edge"), 1)
 	step := &stage.Step{
 		Number: 1, Kind: stage.StepCanary, Size: 1, Hosts: map[string]bool{"web-1": true}, Inputs: limit,
 		Gate: &pace.GateProgress{Baked: true, Passed: true, Answer: "0 errors"},
 	}
-	if _, err := turns.CompareAndSwap(t.Context(), kv.Entry[stage.Turns]{}, stage.Turns{Seq: 1, Step: step}); err != nil {
+	if _, err := book.CompareAndSwap(t.Context(), kv.Entry[stage.Book]{}, stage.Book{Step: step}); err != nil {
 		t.Fatal(err)
 	}
 	got = jorc(t, f.env, "stage", "show", "edge", "-o", "plain")
@@ -85,7 +88,7 @@ func TestStageCommands(t *testing.T) {
 	}
 	do(result{0, "the canary\tweb-1\n", ""}, "stage", "approve", "edge", "-o", "plain", "--reason", "it is quiet")
 	do(result{1, "", "jorc: stage \"edge\": no step waits for approval\n"}, "stage", "approve", "edge")
-	if e, err := turns.Get(t.Context()); err != nil || e.Value.Step.Approved == nil || e.Value.Step.Approved.Reason != "it is quiet" {
+	if e, err := book.Get(t.Context()); err != nil || e.Value.Step.Approved == nil || e.Value.Step.Approved.Reason != "it is quiet" {
 		t.Errorf("got %+v, %v", e.Value, err)
 	}
 	stopped, err := stops.Get(t.Context())
@@ -93,9 +96,9 @@ func TestStageCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	step.Gate = &pace.GateProgress{Failed: true}
-	again, err := turns.Get(t.Context())
+	again, err := book.Get(t.Context())
 	if err == nil {
-		_, err = turns.CompareAndSwap(t.Context(), again, stage.Turns{Seq: 1, Step: step})
+		_, err = book.CompareAndSwap(t.Context(), again, stage.Book{Step: step})
 	}
 	if err == nil {
 		_, err = stops.CompareAndSwap(t.Context(), stopped, stage.Stops{Stops: []stage.Stop{{Step: "the canary", Inputs: limit, Reason: "7 % errors"}}})
@@ -105,7 +108,7 @@ func TestStageCommands(t *testing.T) {
 	}
 	do(result{1, "", "jorc: stage \"edge\": no step waits for approval: the canary is stopped, the change failed after the canary; nothing was approved: " +
 		"set another value, or run 'jorc stage resume edge'\n"}, "stage", "approve", "edge")
-	if e, err := turns.Get(t.Context()); err != nil || e.Value.Step.Approved != nil {
+	if e, err := book.Get(t.Context()); err != nil || e.Value.Step.Approved != nil {
 		t.Errorf("got %+v, %v", e.Value, err)
 	}
 	approved := func(c cluster.AuditRecord) bool { return c.Command == "jorc stage approve edge" }

@@ -126,7 +126,7 @@ func TestStageRestores(t *testing.T) {
 	h.wantStage("the end", func(r cluster.StageReport) bool { return r.State == cluster.StageDone && r.Wants == "" })
 	h.eventually("no stop", func() error {
 		d, err := h.stages().Load(t.Context(), "edge")
-		if err == nil && (len(d.Stops.Stops) != 0 || d.Turns.Active) {
+		if err == nil && (len(d.Stops.Stops) != 0 || d.Book.Active) {
 			err = fmt.Errorf("got %+v", d)
 		}
 		return err
@@ -276,7 +276,7 @@ func TestStageWaitsSince(t *testing.T) {
 	h := newStagedHost(t, stagedConf)
 	h.eventually("the orchestrator to know that the first change is done", func() error {
 		d, err := h.stages().Load(t.Context(), "edge")
-		if err == nil && d.Turns.Active {
+		if err == nil && d.Book.Active {
 			err = fmt.Errorf("got %+v", d)
 		}
 		return err
@@ -288,7 +288,11 @@ func TestStageWaitsSince(t *testing.T) {
 	var waits cluster.StageReport
 	waiting := func(r cluster.StageReport) bool { waits = r; return r.Wants != "" }
 	h.wantStage("the wish", waiting)
-	if s := h.wantStageState(stage.StateChanging); !waits.WantsSince.After(waits.Since) || !s.Since.Equal(waits.WantsSince) ||
+	report, _, err := h.cluster().Report(t.Context(), h.server.Node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := h.wantStageState(stage.StateChanging); !waits.WantsSince.After(report.Answered(cluster.FilesChange("edge")).Since) || !s.Since.Equal(waits.WantsSince) ||
 		s.Hosts[0].State != cluster.StageWaiting || !s.Hosts[0].Since.Equal(waits.WantsSince) {
 		t.Errorf("got %+v of %+v", s, waits)
 	}

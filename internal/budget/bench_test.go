@@ -37,7 +37,8 @@ func fleet(b *testing.B, now time.Time, all bool) (cluster.State, rollout.Stored
 		if all {
 			h.Report.Stages = map[string]cluster.StageReport{"edge": {Policy: cluster.StagePolicy{MaxParallel: "1%"}, Wants: "c", Changed: input}}
 			if i%2 == 0 {
-				h.Report.Stages["edge"] = cluster.StageReport{Policy: cluster.StagePolicy{MaxParallel: "1%"}, Turn: "1.s", Content: "c", Taken: input, State: cluster.StageDone}
+				h.Report.Stages["edge"] = cluster.StageReport{Policy: cluster.StagePolicy{MaxParallel: "1%"}, Taken: input, State: cluster.StageDone}
+				h.Report = h.Report.WithAnswer(cluster.Answer{Change: cluster.FilesChange("edge"), ID: "1.1.s", Tag: "c", State: cluster.GrantDone})
 			}
 			run.Roster = append(run.Roster, node)
 			if i%5 == 0 {
@@ -54,7 +55,7 @@ func fleet(b *testing.B, now time.Time, all bool) (cluster.State, rollout.Stored
 		Spec:     rollout.Spec{Version: "v2", Previous: "v1", Policy: pace.Policy{MaxParallel: limit}, Started: now.Add(-time.Hour)},
 		Progress: pace.Progress{Since: now.Add(-time.Hour), Phase: pace.Batch, Batch: 1},
 	}}
-	return s, stored, stage.Documents{Stage: "edge", Turns: stage.Turns{Active: true, Seq: 2500}}, []runs.Active{run}
+	return s, stored, stage.Documents{Stage: "edge", Book: stage.Book{Active: true}}, []runs.Active{run}
 }
 
 // askFor is the state with n hosts that ask for a lease.
@@ -86,8 +87,8 @@ func BenchmarkPass(b *testing.B) {
 		do(members, budget.Count(s, members, d, "", nil, now))
 	}
 	for _, changes := range []int{1, 3} {
-		s, stored, turns, active := fleet(b, now, changes == 3)
-		documents := budget.Documents{Stages: map[string]stage.Documents{"edge": turns}}
+		s, stored, edge, active := fleet(b, now, changes == 3)
+		documents := budget.Documents{Stages: map[string]stage.Documents{"edge": edge}}
 		grants := func(b *testing.B) {
 			plan(b, &s, stored, documents, func(members rollout.State, places *pace.Account) {
 				if members.Places = places; len(rollout.Plan(stored.Document, members, now).Offers) == 0 {
@@ -124,7 +125,7 @@ func BenchmarkPass(b *testing.B) {
 			for b.Loop() {
 				grants(b)
 				plan(b, &s, stored, documents, func(_ rollout.State, places *pace.Account) {
-					p := stage.Plan(turns.Turns, turns.Stops, stage.State{Stage: "edge", Session: "s", Hosts: stage.HostsOf(&s)["edge"], Places: places}, now)
+					p := stage.Plan(documents.Stages["edge"].Book, documents.Stages["edge"].Stops, stage.State{Stage: "edge", Session: "s", Hosts: stage.HostsOf(&s)["edge"], Places: places}, now)
 					if len(p.Offers) == 0 {
 						b.Fatal("no turn is offered")
 					}

@@ -107,19 +107,19 @@ func (w *world) ask(h *host, name string, n int) {
 
 // take is what a host does with the offer of a turn.
 func (w *world) take(h *host, name string) {
-	p, d := h.parts[name], w.stages[name]
-	t := p.turn
-	_, stopped := d.stops.Blocking(h.node, p.report.Wants, p.report.Changed)
-	if !h.up || t.ID == "" || t.ID == p.report.Turn || t.Withdrawn || t.Session != w.lock() || t.Content != p.report.Wants || p.report.Open() || stopped {
+	p := h.parts[name]
+	g := p.grant
+	if !h.up || g.State != pace.Offered || g.ID == p.answer.ID || g.Session != w.lock() || g.Spec != w.stages[name].stopsAt || g.Tag != p.report.Wants || p.report.Open() {
 		return
 	}
 	w.reports(h, func() {
 		fmt.Sscanf(p.report.Wants, name+"%d", &p.taking)
 		p.old = p.has
-		p.report.Turn, p.report.State, p.report.Content, p.report.Taken = t.ID, cluster.StageChanging, p.report.Wants, p.report.Changed
+		p.answer = cluster.Answer{Change: g.Change, ID: g.ID, Tag: g.Tag, State: cluster.GrantAccepted, Since: w.now}
+		p.report.State, p.report.Taken = cluster.StageChanging, p.report.Changed
 		p.report.Wants, p.report.Changed = "", cluster.StageInputs{}
 	})
-	w.note("%s takes turn %s of %s", h.node, t.ID, name)
+	w.note("%s takes turn %s of %s", h.node, g.ID, name)
 }
 
 // work is what a host with a turn does next.
@@ -139,6 +139,9 @@ func (w *world) work(h *host, name string) {
 			}
 		case cluster.StageRestoring:
 			p.report.State, p.has = cluster.StageRestored, p.old
+		}
+		if !p.report.Open() {
+			p.answer.State, p.answer.Ended = cluster.GrantDone, w.now
 		}
 		w.note("%s: %s is %s", h.node, name, p.report.State)
 	})
@@ -260,7 +263,7 @@ func (w *world) resume(name string) {
 	for i := range d.stops.Stops {
 		d.stops.Stops[i].Resumed = &cluster.Hold{By: "ann"}
 	}
-	d.at = w.write()
+	d.stopsAt = w.write()
 }
 
 func (w *world) start(disturbs bool) {

@@ -64,9 +64,10 @@ type world struct {
 }
 
 type documents struct {
-	turns stage.Turns
-	stops stage.Stops
-	at    uint64
+	book    stage.Book
+	stops   stage.Stops
+	at      uint64
+	stopsAt uint64
 }
 
 // transaction is an offer with what it was made of.
@@ -121,8 +122,9 @@ type host struct {
 // part is a host's part of a stage.
 type part struct {
 	has, old, taking int
-	turn             stage.Turn // as it was last written
+	grant            change.Grant // as it was last written
 	report           cluster.StageReport
+	answer           cluster.Answer
 }
 
 var stageNames = []string{"core", "edge"}
@@ -139,7 +141,7 @@ func newWorld(t testing.TB, seed uint64, fault string) *world {
 		runAt: map[string]uint64{}, bad: map[string]bool{}, demands: map[string]pace.Demand{}, count: map[string]int{},
 	}
 	for _, name := range stageNames {
-		w.stages[name] = &documents{}
+		w.stages[name] = &documents{at: 1, stopsAt: 1}
 	}
 	policies := map[string]cluster.StagePolicy{}
 	for _, name := range stageNames {
@@ -186,6 +188,19 @@ func (h *host) givenUp() bool {
 	return h.answer.Open() && h.grant.State == pace.GivenUp && h.grant.ID == h.answer.ID
 }
 
+// grants is what the host is granted.
+func (h *host) grants() (all []change.Grant) {
+	if h.grant.ID != "" {
+		all = append(all, h.grant)
+	}
+	for _, name := range stageNames {
+		if g := h.parts[name].grant; g.ID != "" {
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
 // self reports whether the host is out of service without jorc.
 func (h *host) self() bool { return !h.up || h.critical || h.drained }
 
@@ -209,15 +224,12 @@ func (w *world) busy(h *host) string {
 	}
 	for _, name := range stageNames {
 		p, d := h.parts[name], w.stages[name]
-		resumed := slices.ContainsFunc(d.stops.Stops, func(s stage.Stop) bool { return s.Node == h.node && s.Turn == p.report.Turn && s.Resumed != nil })
+		resumed := slices.ContainsFunc(d.stops.Stops, func(s stage.Stop) bool { return s.Node == h.node && s.Turn == p.answer.ID && s.Resumed != nil })
 		switch {
 		case p.report.Open(), p.report.State == cluster.StageFailed && !resumed:
-			return "turn " + p.report.Turn + " of " + name
-		case p.turn.ID != "" && p.turn.ID != p.report.Turn && !p.turn.Withdrawn && p.turn.Session == w.lock():
-			return "offer of turn " + p.turn.ID + " of " + name
-		}
-		if turn, open := d.turns.Open[h.node]; open && turn.ID != p.report.Turn { // withdrawn, which is not known to be in time
-			return "turn " + turn.ID + " of " + name
+			return "turn " + p.answer.ID + " of " + name
+		case p.grant.State == pace.Offered && p.grant.ID != p.answer.ID: // until it is withdrawn
+			return "offer of turn " + p.grant.ID + " of " + name
 		}
 	}
 	for _, e := range h.queue.Jobs {
@@ -350,8 +362,9 @@ func (h *host) report() cluster.Report {
 	answer := h.answer
 	answer.Change = cluster.VersionChange
 	r = r.WithAnswer(answer)
-	for name, p := range h.parts {
-		r.Stages[name] = p.report
+	for _, name := range stageNames {
+		r.Stages[name] = h.parts[name].report
+		r = r.WithAnswer(h.parts[name].answer)
 	}
 	return r
 }
@@ -408,8 +421,8 @@ func (w *world) look() *look {
 			Node: h.node, Member: true, Reported: true, Record: cluster.Record{Roles: h.roles, Zone: h.zone, Orchestrates: h.candidate},
 			Report: report, Condition: h.condition(), Queue: w.entry(cluster.QueueKey(h.node), h.queue, max(1, h.queueAt)),
 		}
-		if h.grant.ID != "" {
-			one.Grants = w.entry(cluster.GrantsKey(h.node), change.Grants{All: []change.Grant{h.grant}}, h.grantAt)
+		if all := h.grants(); len(all) > 0 {
+			one.Grants = w.entry(cluster.GrantsKey(h.node), change.Grants{All: all}, h.grantAt)
 		}
 		if h.server {
 			one.Services = map[string]cluster.Tally{"consul": {Passing: 1}}
@@ -420,7 +433,7 @@ func (w *world) look() *look {
 	for _, name := range stageNames {
 		d := w.stages[name]
 		l.stages[name] = *d
-		l.state.Stages[name] = cluster.StageDocuments{Turns: w.entry(cluster.StageTurnsKey(name), d.turns, max(1, d.at)), Stops: w.entry(cluster.StageStopsKey(name), d.stops, max(1, d.at))}
+		l.state.Stages[name] = cluster.StageDocuments{State: w.entry(cluster.StageStateKey(name), d.book, d.at), Stops: w.entry(cluster.StageStopsKey(name), d.stops, d.stopsAt)}
 	}
 	var err error
 	if l.stored, err = w.all.StoredIn(&l.state, w.ledger.Value); err != nil {
@@ -437,6 +450,10 @@ func (w *world) look() *look {
 	switch w.fault {
 	case "turns do not count":
 		d.Stages = nil
+		for _, h := range l.state.Hosts {
+			h.Grants, h.Report.Stages = kv.Entry[string]{}, nil
+			h.Report.Grants = slices.DeleteFunc(slices.Clone(h.Report.Grants), func(a cluster.Answer) bool { return a.Change != cluster.VersionChange })
+		}
 	case "jobs do not count":
 		d.Runs = nil
 	}
@@ -668,30 +685,51 @@ func (w *world) planStages() {
 		hosts := stage.HostsOf(&l.state)
 		for _, name := range stageNames {
 			seen, at := l.stages[name], l.stages[name].at
-			d := pace.Demand{Change: "stage " + name, Open: len(seen.turns.Open), Created: seen.turns.Since}
-			s := stage.State{Stage: name, Session: w.lock(), Hosts: hosts[name], Places: w.places(l, d)}
+			d := pace.Demand{Change: "stage " + name, Open: stage.Open(name, hosts[name]), Created: seen.book.Since}
+			s := stage.State{Stage: name, Session: w.lock(), Spec: seen.stopsAt, Hosts: hosts[name], Places: w.places(l, d)}
 			if w.fault == "stages ignore the account" {
 				s.Places = nil
 			}
-			plan := stage.Plan(seen.turns, seen.stops, s, w.now)
+			plan := stage.Plan(seen.book, seen.stops, s, w.now)
 			session := w.session
 			d.Nodes = plan.Denied
 			if w.wants(l, d); w.session != session {
 				return
 			}
-			if same(w.t, plan.Turns, seen.turns) && same(w.t, plan.Stops, seen.stops) {
+			stops := !same(w.t, plan.Stops, seen.stops)
+			if same(w.t, plan.Book, seen.book) && !stops && len(plan.Grants) == 0 {
 				continue
 			}
+			grants := map[string]uint64{}
+			for _, n := range plan.Grants {
+				grants[n.Node] = w.host(n.Node).grantAt
+			}
 			ok := w.send(transaction{
-				what: "stage", look: l, nodes: plan.Offers, ready: func() bool { return w.stages[name].at == at },
-				do: func(change.Ledger) {
+				what: "stage", look: l, nodes: plan.Offers,
+				ready: func() bool {
+					for node, index := range grants {
+						if w.host(node).grantAt != index {
+							return false
+						}
+					}
+					return w.stages[name].at == at && w.stages[name].stopsAt == seen.stopsAt
+				},
+				do: func(ledger change.Ledger) {
 					for _, e := range plan.Events {
 						w.note("%s", e.Text)
 						w.count[e.Kind]++
 					}
-					w.stages[name] = &documents{plan.Turns, plan.Stops, w.write()}
-					for _, node := range slices.Concat(plan.Withdrawals, plan.Offers) {
-						w.host(node).parts[name].turn = plan.Turns.Open[node]
+					next := &documents{plan.Book, plan.Stops, w.write(), seen.stopsAt}
+					if stops {
+						next.stopsAt = w.write()
+					}
+					w.stages[name] = next
+					for _, n := range plan.Grants {
+						g, h := n.Grants[0], w.host(n.Node)
+						if g.State == pace.Offered {
+							g.ID, g.Session = fmt.Sprintf("%d.%d.%s", ledger.Term, ledger.Seq, w.lock()), w.lock()
+						}
+						h.parts[name].grant, h.grantAt = g, w.write()
 					}
 					w.note("stage %s: offered to %v, withdrawn from %v", name, plan.Offers, plan.Withdrawals)
 				},

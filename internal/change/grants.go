@@ -249,6 +249,30 @@ func (o *Offers) Add(t *kv.Txn, ledger kv.Entry[Ledger], all []Next) Ledger {
 	return next
 }
 
+// Read reads the ledger, and what is granted to at most PerTransaction nodes, at one moment. It returns kv.ErrDamaged or
+// kv.ErrNewer, or a class of package consul.
+func (o *Offers) Read(ctx context.Context, nodes []string) (ledger kv.Entry[Ledger], grants map[string]kv.Entry[Grants], err error) {
+	s := o.held.Store()
+	t := s.Consistent().Txn().Get(cluster.KeyGrantLedger)
+	for _, node := range nodes {
+		t.Get(cluster.GrantsKey(node))
+	}
+	read, err := t.Commit(ctx)
+	if err != nil {
+		return ledger, nil, err
+	}
+	if ledger, err = o.From(read); err != nil {
+		return ledger, nil, err
+	}
+	grants = make(map[string]kv.Entry[Grants], len(nodes))
+	for _, node := range nodes {
+		if grants[node], err = GrantsAt(s, node).From(read); err != nil {
+			return ledger, nil, err
+		}
+	}
+	return ledger, grants, nil
+}
+
 // Accept adds to t what the acceptance of a grant depends on: the lock of the orchestrator that
 // offered it, and that neither the grants of node nor what holds the cluster have changed.
 func Accept(t *kv.Txn, node string, g Grant, grants, control uint64) {

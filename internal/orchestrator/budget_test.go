@@ -60,7 +60,7 @@ func TestBudgetThatCannotBeRead(t *testing.T) {
 		return nodes
 	}
 	turns := func() []string {
-		return out(func(node string) string { return cluster.TurnKey(node, "edge") }, `"content":"c"`)
+		return out(func(node string) string { return cluster.GrantsKey(node) }, `"change":"files.edge"`)
 	}
 	jobs := func() []string { return out(cluster.QueueKey, `"disturbs":true`) }
 	if t, j := turns(), jobs(); len(t)+len(j) > 0 {

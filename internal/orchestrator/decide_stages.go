@@ -117,6 +117,11 @@ func (d *stagesDecider) Decide(ctx context.Context, in Input) (err error) {
 		})
 		hosts := stage.HostsOf(&r.State)
 		for _, name := range active {
+			for i := range hosts[name] {
+				if e, granted := r.granted[hosts[name][i].Node]; granted {
+					hosts[name][i].Grants = e
+				}
+			}
 			gate, err := d.stage(ctx, in, r, name, hosts[name])
 			if gate != nil {
 				waiting[name] = *gate
@@ -160,7 +165,7 @@ func (d *stagesDecider) stage(ctx context.Context, in Input, r *round, name stri
 	if state.Gate, err = d.gate(ctx, in, documents, state.Hosts); err != nil {
 		return nil, fmt.Errorf("ask the gate of stage %q: %w", name, err)
 	}
-	demand := pace.Demand{Change: changeStage + name, Open: stage.Open(name, in.Session, hosts), Created: documents.Book.Since}
+	demand := pace.Demand{Change: changeStage + name, Open: stage.Open(name, hosts), Created: documents.Book.Since}
 	if state.Places, err = r.account(demand); err != nil {
 		return nil, err
 	}

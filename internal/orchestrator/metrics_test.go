@@ -159,7 +159,7 @@ func TestStageMetrics(t *testing.T) {
 	policy := cluster.StagePolicy{MaxParallel: "1"}
 	limit := cluster.StageInputs{List: []cluster.StageInput{{Name: "key app/limit", Digest: "d1"}}}
 	for node, report := range map[string]cluster.StageReport{
-		"a": {Policy: policy, Turn: "1.s", Content: "c1", Taken: limit, State: cluster.StageRestored, Wants: "c1", Changed: limit},
+		"a": {Policy: policy, Taken: limit, State: cluster.StageRestored, Wants: "c1", Changed: limit},
 		"b": {Policy: policy, Wants: "c1", Changed: limit},
 		"c": {Policy: policy, Rendered: true},
 		"d": {Policy: policy},
@@ -167,6 +167,9 @@ func TestStageMetrics(t *testing.T) {
 		s.host(node, "10.0.0.1", "passing", "passing")
 		s.join(node)
 		s.must(s.cluster.ReportWriter(node).Change(t.Context(), func(r cluster.Report) (cluster.Report, error) {
+			if report.State != "" {
+				r = r.WithAnswer(cluster.Answer{Change: cluster.FilesChange("edge"), ID: "1.1.s", Tag: "c1", State: cluster.GrantDone})
+			}
 			return r.WithStage("edge", report), nil
 		}))
 	}

@@ -43,6 +43,8 @@ type round struct {
 	State  cluster.State // with the results of probes
 	ledger kv.Entry[change.Ledger]
 	base   *pace.Account // who is out; nil: it was not asked for
+	// granted is what hosts were granted in the round, which State does not have.
+	granted map[string]kv.Entry[change.Grants]
 	// read caches what rollout returns.
 	read *readRollout
 }
@@ -75,7 +77,7 @@ func (p *places) begin(ctx context.Context) (r *round, err error) {
 		p.renewed, p.begun = true, true
 	}
 	p.renewed = false // until the round has ended well
-	r = &round{places: p, ledger: p.ledger}
+	r = &round{places: p, ledger: p.ledger, granted: map[string]kv.Entry[change.Grants]{}}
 	if r.State, err = p.t.watcher.State(ctx); err != nil {
 		return nil, err
 	}
@@ -222,7 +224,7 @@ func (r *round) forget(gone func(change string) bool) {
 	}
 }
 
-// offer commits what do adds, together with the swap of the ledger and with grants: nodes are offered
+// offer commits what commit does, together with the swap of the ledger and with grants: nodes are offered
 // something in it.
 func (r *round) offer(ctx context.Context, nodes []string, grants []change.Next, commit func(also func(*kv.Txn)) error) error {
 	r.sayAlone(nodes)
@@ -231,7 +233,11 @@ func (r *round) offer(ctx context.Context, nodes []string, grants []change.Next,
 	if err != nil {
 		return err
 	}
-	e, err := r.places.offers.Get(ctx)
+	granted := make([]string, len(grants))
+	for i, n := range grants {
+		granted[i] = n.Node
+	}
+	e, written, err := r.places.offers.Read(ctx, granted)
 	switch {
 	case err != nil:
 		return err
@@ -239,6 +245,7 @@ func (r *round) offer(ctx context.Context, nodes []string, grants []change.Next,
 		return fmt.Errorf("%w: the ledger of offers was swapped meanwhile", kv.ErrConflict)
 	}
 	r.ledger = e
+	maps.Copy(r.granted, written)
 	r.take(nodes)
 	return nil
 }

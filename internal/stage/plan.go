@@ -123,10 +123,10 @@ type Host struct {
 	Left bool
 }
 
-// Open is how many hosts of a stage have a grant, or are offered one. session is as in State.
-func Open(stage, session string, hosts []Host) (n int) {
+// Open is how many hosts of a stage have a grant, or are offered one.
+func Open(stage string, hosts []Host) (n int) {
 	for _, h := range hosts {
-		if part := h.part(stage, session); part.Granted() {
+		if part := h.part(stage); part.Granted() {
 			n++
 		}
 	}
@@ -136,9 +136,9 @@ func Open(stage, session string, hosts []Host) (n int) {
 // grant is what the host is granted in a stage.
 func (h Host) grant(stage string) change.Grant { return h.Grants.Value.Of(cluster.FilesChange(stage)) }
 
-// part is the host's part in the change of a stage as plans see it. session is as in change.PartOf.
-func (h Host) part(stage, session string) pace.Part {
-	return change.PartOf(cluster.FilesChange(stage), h.grant(stage), h.Answer, session)
+// part is the host's part in the change of a stage as plans see it. An offer counts until it is withdrawn.
+func (h Host) part(stage string) pace.Part {
+	return change.PartOf(cluster.FilesChange(stage), h.grant(stage), h.Answer, "")
 }
 
 // aside says why steps leave the host out: it is held or drained. Empty: they do not.
@@ -166,7 +166,7 @@ func share(hosts []Host) (n int) {
 // last.
 type State struct {
 	Stage   string
-	Session string // of the orchestrator's lock; empty: an offer of any counts
+	Session string // of the orchestrator's lock
 	Spec    uint64 // index of the stops
 	Halted  bool   // the cluster is paused or only observed
 	// Freezes are those of the cluster.
@@ -265,7 +265,7 @@ func newPlanner(book Book, stops Stops, s State, now time.Time) *planner {
 	p := &planner{now: now.UTC().Truncate(time.Millisecond)}
 	hosts := make([]Host, 0, len(s.Hosts))
 	for _, h := range s.Hosts {
-		r := &ranked{Host: h, part: h.part(s.Stage, s.Session)}
+		r := &ranked{Host: h, part: h.part(s.Stage)}
 		if r.has = r.part.Granted(); r.has {
 			p.Open++
 		}
@@ -376,7 +376,7 @@ func (p *planner) answers() {
 func (p *planner) expired(h *ranked) bool {
 	g := h.grant(p.Stage)
 	switch {
-	case g.Spec != p.Spec, h.Report.Wants != g.Tag, p.now.Sub(g.Since) >= pace.AnswerWithin, !g.Until.IsZero() && !p.now.Before(g.Until):
+	case g.Session != p.Session, g.Spec != p.Spec, h.Report.Wants != g.Tag, p.now.Sub(g.Since) >= pace.AnswerWithin, !g.Until.IsZero() && !p.now.Before(g.Until):
 		return true
 	}
 	return p.Halted || p.window.closed != "" || h.aside() != "" || p.frozen(h.Host) != ""

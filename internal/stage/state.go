@@ -33,7 +33,7 @@ func HostsOf(s *cluster.State) map[string][]Host {
 				continue
 			}
 			one := hostOf(s, h, name, cluster.StageReport{}, grants)
-			if part := one.part(name, ""); part.Granted() {
+			if part := one.part(name); part.Granted() {
 				one.Left = true
 				all[name] = append(all[name], one)
 			}
@@ -93,7 +93,7 @@ func HoldsOf(h *cluster.Host, documents map[string]Documents) (why Holding, stag
 // holds returns why a stage keeps a host out of service; out is false if it does not.
 func (s Stops) holds(stage string, h Host) (why Holding, out bool) {
 	name := fmt.Sprintf("of stage %q", stage)
-	switch part := h.part(stage, ""); {
+	switch part := h.part(stage); {
 	case part.Open():
 		return Holding{Text: "it has a turn " + name, Since: part.Accepted}, true
 	case part.Offered():

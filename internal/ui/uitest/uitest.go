@@ -7,16 +7,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
-	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
-	"github.com/jorc/jorc/internal/stage"
 	"github.com/jorc/jorc/internal/ui"
 )
 
@@ -195,21 +194,22 @@ func stageInputs(names []string) cluster.StageInputs {
 // FailStage makes a host take the turn that it is offered, and fail.
 func (f *Cluster) FailStage(name, of, reason string, changed ...string) {
 	f.t.Helper()
-	doc := kv.NewDoc[stage.Turn](f.Store(), cluster.TurnKey(f.Node(name), of), 1)
-	var id string
+	id := cluster.FilesChange(of)
+	var g change.Grant
 	consultest.Eventually(f.t, f.Node(name)+" is offered a turn", func(ctx context.Context) error {
-		turn, err := doc.Get(ctx)
-		if id = turn.Value.ID; err == nil && id == "" {
+		grants, err := change.GrantsAt(f.Store(), f.Node(name)).Get(ctx)
+		if g = grants.Value.Of(id); err == nil && g.State != pace.Offered {
 			err = errors.New("no turn")
 		}
 		return err
 	})
 	f.Must(f.ReportWriter(f.Node(name)).Change(f.t.Context(), func(r cluster.Report) (cluster.Report, error) {
 		r.Stages = map[string]cluster.StageReport{of: {
-			Policy: cluster.StagePolicy{MaxParallel: "1"}, Turn: id, Content: StageDigest, Taken: stageInputs(changed), State: cluster.StageRestored, Reason: reason,
-			Since: time.Now().UTC().Truncate(time.Second), Wants: StageDigest, Changed: stageInputs(changed),
+			Policy: cluster.StagePolicy{MaxParallel: "1"}, Taken: stageInputs(changed), State: cluster.StageRestored, Reason: reason,
+			Wants: StageDigest, Changed: stageInputs(changed),
 		}}
-		return r, nil
+		now := time.Now().UTC().Truncate(time.Second)
+		return r.WithAnswer(cluster.Answer{Change: id, ID: g.ID, Tag: g.Tag, State: cluster.GrantDone, Since: now, Ended: now}), nil
 	}))
 }
 
