@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/budget"
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/lease"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
@@ -84,13 +85,19 @@ func changeCommand(env *environment) *cli.Command {
 			},
 			{
 				Name: "give-up", Usage: "give up on a host: its place goes to the next", ArgsUsage: "HOST", Flags: []cli.Flag{reasonFlag()},
-				Description: "Means 'jorc update give-up HOST', or gives up on the lease of HOST. Exits 1 when HOST has neither an open grant nor a lease.",
+				Description: "Means 'jorc update give-up HOST', or gives up on the lease of HOST, or on its turns in stages, the first of these that it has. Exits 1 when HOST has none of them.",
 				Action: env.onCluster(func(c *cli.Context, cl *target) error {
 					host := argument(c, 0)
 					if ok, err := env.giveUpLease(c, cl, host); ok || err != nil {
 						return err
 					}
-					return env.giveUpHost(c, cl, host)
+					version := env.giveUpHost(c, cl, host)
+					if errors.Is(version, change.ErrNoGrant) {
+						if err := env.giveUpTurns(c, cl, host); !errors.Is(err, change.ErrNoGrant) {
+							return err
+						}
+					}
+					return version
 				}),
 			},
 			{

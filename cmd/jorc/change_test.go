@@ -178,6 +178,43 @@ func TestWaitForFiles(t *testing.T) {
 	waiting.Wait()
 }
 
+// TestGiveUpTurns: 'jorc change give-up' frees the place of a host that does not return from its turn in a stage.
+func TestGiveUpTurns(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, "web-1", "web-2")
+	cl := cluster.New(f.server.Client(), "jorc", "prod")
+	limit := cluster.StageInputs{List: []cluster.StageInput{{Name: "key app/limit", Digest: "d1"}}}
+	g := change.Grant{Change: cluster.FilesChange("edge"), ID: "1.1.s", Tag: "c1", State: pace.Offered, Since: time.Now().UTC()}
+	if _, err := change.GrantsAt(cl.Store(), "web-1").CompareAndSwap(t.Context(), kv.Entry[change.Grants]{}, change.Grants{All: []change.Grant{g}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cl.ReportWriter("web-1").Change(t.Context(), func(r cluster.Report) (cluster.Report, error) {
+		r = r.WithStage("edge", cluster.StageReport{Policy: cluster.StagePolicy{MaxParallel: "1"}, Taken: limit, State: cluster.StageChanging})
+		return r.WithAnswer(cluster.Answer{Change: g.Change, ID: g.ID, Tag: g.Tag, State: cluster.GrantAccepted, Since: g.Since}), nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	open := func() int {
+		state, err := cl.Load(t.Context(), cluster.NeedState)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stage.Open("edge", stage.HostsOf(&state)["edge"])
+	}
+	if n := open(); n != 1 {
+		t.Fatalf("%d turns are open, want one", n)
+	}
+	if got := jorc(t, f.env, "change", "give-up", "web-2"); got.code != 1 || !strings.Contains(got.stderr, "no open grant") {
+		t.Errorf("got %+v", got)
+	}
+	if got := jorc(t, f.env, "change", "give-up", "web-1", "--reason", "a broken disk", "-o", "plain"); got.code != 0 || got.stdout != "web-1\tfiles.edge\n" {
+		t.Errorf("got %+v", got)
+	}
+	if n := open(); n != 0 {
+		t.Errorf("%d turns are open after that", n)
+	}
+}
+
 // TestUpdateNames: each verb of 'jorc update' that is a name for one of 'jorc change' says so.
 func TestUpdateNames(t *testing.T) {
 	t.Parallel()

@@ -77,7 +77,7 @@ type part struct {
 
 // participates reports whether c has the host take part in its cluster.
 func participates(c *config.Config) bool {
-	return c.Member != nil || c.Static != nil || len(c.Triggers) > 0 || len(stagesOf(c)) > 0
+	return c.Member != nil || c.Static != nil || len(c.Triggers) > 0
 }
 
 // countWatches returns how many blocking queries the host's part in its cluster

@@ -161,7 +161,7 @@ func count(host *cluster.Host, m *rollout.Member, documents Documents, life Life
 		return h
 	}
 	if why, name := stage.HoldsOf(host, documents.Stages); name != "" {
-		h.For, h.Out, h.Since, h.Failed = stageID(name), why.Text, why.Since, why.Failed
+		h.For, h.Out, h.Since, h.Failed, h.GivenUp = stageID(name), why.Text, why.Since, why.Failed, why.GivenUp
 		return h
 	}
 	if e, disturbs := documents.Runs.Disturbing(m.Node, host.Queue); disturbs {

@@ -76,8 +76,8 @@ const (
 )
 
 func (g Grants) bounded() error {
-	if len(g.All) > cluster.MostGrants {
-		return fmt.Errorf("it has %d grants, at most %d are read", len(g.All), cluster.MostGrants)
+	if len(g.All) > pace.MostGrants {
+		return fmt.Errorf("it has %d grants, at most %d are read", len(g.All), pace.MostGrants)
 	}
 	return nil
 }
@@ -96,7 +96,7 @@ func (g Grants) Of(change string) Grant {
 // many: those of stages that the host had.
 func (g Grants) With(next Grant) Grants {
 	all := slices.DeleteFunc(slices.Clone(g.All), func(o Grant) bool { return o.Change == next.Change })
-	if len(all) >= cluster.MostGrants {
+	if len(all) >= pace.MostGrants {
 		i := slices.IndexFunc(all, func(o Grant) bool { _, files := cluster.StageOf(o.Change); return files })
 		all = slices.Delete(all, max(0, i), max(0, i)+1)
 	}

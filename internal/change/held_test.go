@@ -44,6 +44,7 @@ func TestSettle(t *testing.T) {
 		"an end that was not written":            {done, open.Answer("version"), granted, change.Differs},
 		"an end, and a restored report":          {done, none, granted, change.AsKnown},
 		"an end, and an unknown grant":           {done, with(open.Answer("version"), func(a *cluster.Answer) { a.ID = "3" }), granted, change.Lost},
+		"an end, and a report of before it":      {done, with(open.Answer("version"), func(a *cluster.Answer) { a.ID = "1" }), granted, change.Differs},
 		"a refusal that was not written":         {declined, none, granted, change.Differs},
 		"a refusal of an offer that is over":     {declined, none, change.Grant{ID: "3"}, change.AsKnown},
 		"stranded":                               {change.Held{ID: "2", Tag: "v2", Since: now, Stranded: true}, open.Answer("version"), granted, change.Differs},

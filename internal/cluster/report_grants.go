@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -85,7 +86,9 @@ const VersionChange = "version"
 func FilesChange(stage string) string { return "files." + stage }
 
 // StageOf is the stage of the change with an id; ok is false if that is another change.
-func StageOf(change string) (stage string, ok bool) { return strings.CutPrefix(change, FilesChange("")) }
+func StageOf(change string) (stage string, ok bool) {
+	return strings.CutPrefix(change, FilesChange(""))
+}
 
 // LeaseChange is the id of the lease of a host among changes: it has at most one.
 func LeaseChange(node string) string { return "lease." + node }
@@ -116,12 +119,9 @@ func LeaseText(w Wish) string {
 	return "it has a lease: " + w.Reason
 }
 
-// MostGrants bounds the answers of a report, and the grants of a host: those of its stages, of a version and of a lease.
-const MostGrants = MostStages + 2
-
 // Answered returns the answer of the host in a change. Without one only Change is set.
 func (r Report) Answered(change string) Answer {
-	for _, a := range r.Grants[:min(len(r.Grants), MostGrants)] {
+	for _, a := range r.Grants[:min(len(r.Grants), pace.MostGrants)] {
 		if a.Change == change {
 			a.Reason = printableLine(a.Reason, maxDetail)
 			return a

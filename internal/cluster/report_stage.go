@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -75,7 +76,7 @@ const (
 	MostStageInputs = 12
 	maxStageName    = 80  // bytes of an input's name
 	maxStageReason  = 400 // bytes
-	MostStages      = 22 // of a host
+	MostStages      = 22  // of a host
 )
 
 // StageInputsOf returns inputs in order, as many as a report lists.
@@ -164,7 +165,7 @@ func (r Report) boundedStages() error {
 		p := s.Policy
 		names = append(names, name, s.Wants, s.State, p.MaxParallel, p.Bake, p.Gate, p.GateInterval, p.GateTimeout)
 	}
-	if err := boundedNames("values of stages", names, values*MostStages); err != nil {
+	if err := boundedNames("values of stages", names, values*pace.MostStages); err != nil {
 		return err
 	}
 	for _, s := range r.Stages {

@@ -137,7 +137,9 @@ func (d *decoder) checkStages(c *Config) {
 			d.errorf(p.rng, "Duplicate stage", "Stage %q is that of template %q already: give the templates one \"together\", with the stage in one of them.", p.value, other)
 			continue
 		}
-		owners[p.value] = p.owner
+		if owners[p.value] = p.owner; len(owners) == pace.MostStages+1 {
+			d.errorf(p.rng, "Too many stages", "A host has at most %d stages: give templates that change together one \"together\", and one stage.", pace.MostStages)
+		}
 		d.checkStage(c, p)
 	}
 	for i := range c.Templates {

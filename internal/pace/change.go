@@ -92,6 +92,12 @@ type Part struct {
 	Reason          string // why it declined or failed
 }
 
+// Bounds of what one host is granted at a time: a version, a lease, and new content of each of its stages.
+const (
+	MostStages = 22
+	MostGrants = MostStages + 2
+)
+
 // Offering is what the orchestrator last wrote of a grant.
 type Offering string
 

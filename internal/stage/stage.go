@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
@@ -145,6 +146,30 @@ func (s *Stages) Resume(ctx context.Context, stage, node string, by cluster.Hold
 		return err
 	})
 	return resumed, err
+}
+
+// GiveUp gives up on the turns that a host has: it no longer counts as out of service for them, and its place is free. by
+// is who does, and reason why. It returns the stages; without one change.ErrNoGrant, or what kv.Doc.Update
+// returns.
+func GiveUp(ctx context.Context, c *cluster.Cluster, node, by, reason string) (stages []string, err error) {
+	report, _, err := c.Report(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range report.Grants {
+		stage, files := cluster.StageOf(a.Change)
+		if !files || !a.Open() {
+			continue
+		}
+		if _, err := change.GiveUp(ctx, c.Store(), node, report.Answered(a.Change), by, reason, time.Now()); err != nil {
+			return stages, err
+		}
+		stages = append(stages, stage)
+	}
+	if len(stages) == 0 {
+		return nil, fmt.Errorf("host %q: %w of a stage", node, change.ErrNoGrant)
+	}
+	return stages, nil
 }
 
 // Approve consents to the step after the present one. It returns ErrNotWaiting if

@@ -68,6 +68,8 @@ type Holding struct {
 	Text   string
 	Since  time.Time
 	Failed bool // its last change failed, and the new files stay
+	// GivenUp: an operator gave up on it, so that it no longer counts.
+	GivenUp bool
 }
 
 // HoldsOf returns why the stages of a host keep it out of service, of the first stage that does, and its name; without
@@ -95,7 +97,7 @@ func (s Stops) holds(stage string, h Host) (why Holding, out bool) {
 	name := fmt.Sprintf("of stage %q", stage)
 	switch part := h.part(stage); {
 	case part.Open():
-		return Holding{Text: "it has a turn " + name, Since: part.Accepted}, true
+		return Holding{Text: "it has a turn " + name, Since: part.Accepted, GivenUp: part.GivenUp()}, true
 	case part.Offered():
 		return Holding{Text: "it is offered a turn " + name, Since: part.Since}, true
 	case s.bad(h):
