@@ -402,9 +402,12 @@ func (w *Watcher) readAll(ctx context.Context) error {
 	w.last, w.changed = State{}, nil
 	w.hosts, w.reports, w.catalog = newKeyTree(c, PrefixHosts), newKeyTree(c, PrefixReports), &catalogChanges{cluster: c}
 	w.stages, w.runs = newKeyTree(c, PrefixStages), newKeyTree(c, PrefixActiveRuns)
+	var err error
+	if w.answers.documents, err = c.get(watched, "").Commit(ctx); err != nil { // first, see voids
+		return err
+	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() (err error) { w.answers.documents, err = c.get(watched, "").Commit(ctx); return err })
-	g.Go(func() (err error) {
+	g.Go(func() error {
 		all, err := w.hosts.readAll(ctx, 0)
 		w.answers.hostDocuments = c.decodeHosts(all.pairs)
 		return err
@@ -434,13 +437,13 @@ func (w *Watcher) readAll(ctx context.Context) error {
 
 // update reads what has changed; backwards reports that an index did not grow,
 // so that everything has to be read.
-func (w *Watcher) update(ctx context.Context) (backwards bool, err error) {
+func (w *Watcher) update(outer context.Context) (backwards bool, err error) {
 	c := w.cluster
 	var documents answers
 	var hosts, reports, stages, runs changedKeys
 	var nodes map[string]catalogHost
 	var seen map[string]bool
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := errgroup.WithContext(outer)
 	g.Go(func() (err error) { documents.documents, err = c.get(watched, "").Commit(ctx); return err })
 	g.Go(func() (err error) { hosts, err = w.hosts.changed(ctx); return err })
 	g.Go(func() (err error) { reports, err = w.reports.changed(ctx); return err })
@@ -457,21 +460,38 @@ func (w *Watcher) update(ctx context.Context) (backwards bool, err error) {
 	if hosts.backwards || reports.backwards || stages.backwards || runs.backwards || backwards {
 		return true, nil
 	}
+	var late changedKeys
+	if w.voids(documents.documents) {
+		if late, err = w.reports.changed(outer); err != nil || late.backwards {
+			return late.backwards, err
+		}
+	}
 	w.answers.documents, w.answers.catalog = documents.documents, nodes
 	fresh, text := c.decodeHosts(hosts.pairs), kv.NewTextTree(c.store, PrefixHosts)
 	update(w.answers.members, c.members, fresh.members, hosts.gone)
 	update(w.answers.holds, c.holds, fresh.holds, hosts.gone)
 	update(w.answers.grants, text.Ending(EndGrants), fresh.grants, hosts.gone)
 	update(w.answers.queues, text.Ending(EndQueue), fresh.queues, hosts.gone)
-	update(w.answers.reports, c.reports, c.reports.Decode(reports.pairs), reports.gone)
+	for _, read := range []changedKeys{reports, late} {
+		update(w.answers.reports, c.reports, c.reports.Decode(read.pairs), read.gone)
+	}
 	tree, marks := kv.NewTextTree(c.store, PrefixStages), kv.NewTextTree(c.store, PrefixActiveRuns)
 	update(w.answers.stages, tree, tree.Decode(stages.pairs), stages.gone)
 	update(w.answers.runs, marks, marks.Decode(runs.pairs), runs.gone)
 	if w.changed = seen; seen != nil {
 		hosts.names(c, seen)
 		reports.names(c, seen)
+		late.names(c, seen)
 	}
 	return false, nil
+}
+
+// voids reports whether documents differ from the ones before in what voids offers. A report that is older than them may
+// lack an acceptance that came before that, so reports are read again: otherwise the place of the host would count
+// as free.
+func (w *Watcher) voids(documents *kv.Result) bool {
+	before := w.answers.documents
+	return slices.ContainsFunc([]string{KeyControl, KeyDesired, KeyVersion}, func(key string) bool { return documents.Index(key) != before.Index(key) })
 }
 
 // names adds the nodes of the keys to all.

@@ -5,18 +5,73 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
 )
+
+// TestWatcherReadsReportsLast: a state with another control has what hosts reported before that.
+func TestWatcherReadsReportsLast(t *testing.T) {
+	t.Parallel()
+	c, s := initialized(t)
+	put := func(key, value string) {
+		t.Helper()
+		if err := s.Client().KVPut(t.Context(), &consul.KVPair{Key: c.Store().Path(key), Value: []byte(value)}); err != nil {
+			t.Error(err)
+		}
+	}
+	put("host/a/member", `{"format":1}`)
+	put("nodes/a", `{"format":1,"version":"v1"}`)
+	var first atomic.Bool // everything was read once
+	var once sync.Once
+	written := make(chan struct{})
+	forward := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: s.HTTPAddr})
+	between := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if first.Load() && strings.HasSuffix(r.URL.Path, "/txn") { // the documents
+			<-written
+		}
+		forward.ServeHTTP(rw, r)
+		if first.Load() && strings.HasPrefix(r.URL.Path, "/v1/kv/") && strings.Contains(r.URL.Path, "/nodes") {
+			once.Do(func() { // the reports are read, and then both change
+				put("nodes/a", `{"format":1,"version":"v2"}`)
+				put(cluster.KeyControl, `{"format":1,"paused":{"by":"ann"}}`)
+				close(written)
+			})
+		}
+	}))
+	t.Cleanup(between.Close)
+	client, err := consul.New(config.Consul{Address: strings.TrimPrefix(between.URL, "http://")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := cluster.New(client, "jorc", c.Name()).NewWatcher()
+	if _, err := w.State(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	first.Store(true)
+	got, err := w.State(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Control.Paused == nil || got.Hosts["a"].Report.Version != "v2" {
+		t.Errorf("paused %v, and %s runs %q", got.Control.Paused, "a", got.Hosts["a"].Report.Version)
+	}
+}
 
 // TestWatcher: after any sequence of changes the state that a watcher keeps
 // current is the one that a complete read finds.

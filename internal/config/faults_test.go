@@ -10,6 +10,7 @@ import (
 
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/configtest"
+	"github.com/jorc/jorc/internal/pace"
 )
 
 // problems loads a file and returns what is wrong with it.
@@ -64,6 +65,20 @@ func place(t *testing.T, text, name, message string) {
 	if message != "" && !found {
 		t.Errorf("%s: no problem %q in its line:\n%s\n%v", name, message, text, problems(t, path))
 	}
+}
+
+// TestMostStages: a host has as many stages as it can be granted something for, and no more.
+func TestMostStages(t *testing.T) {
+	t.Parallel()
+	text := "member {}\n"
+	for i := range pace.MostStages {
+		text += fmt.Sprintf("template \"t%d\" {\n  contents = \"x\"\n  destination = \"/d%d\"\n  stage \"s%d\" {}\n}\n", i, i, i)
+	}
+	if all := problems(t, write(t, "c.hcl", text)); len(all) > 0 {
+		t.Error(all)
+	}
+	text += "template \"more\" {\n  contents = \"x\"\n  destination = \"/more\"\n  stage \"more\" {}\n}\n"
+	place(t, text, "stage \"more\"", "at most 22 stages")
 }
 
 // TestSecretsInExcerpts: the line that an error shows has no value of a name that suggests a
