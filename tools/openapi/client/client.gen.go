@@ -1891,7 +1891,9 @@ type StageStop struct {
 
 	// Step the step of the gate, in words; without a node
 	Step *string `json:"step,omitempty"`
-	Turn string  `json:"turn"`
+
+	// Turn ID of the grant
+	Turn string `json:"turn"`
 }
 
 // Target Target is hosts as Prometheus' HTTP service discovery takes them.
