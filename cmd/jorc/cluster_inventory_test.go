@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -98,19 +99,30 @@ func TestInventory(t *testing.T) {
 }
 
 // TestInventoryHostile: names that members choose become valid and stay distinct, and no
-// address is an option of ssh.
+// address is an option of ssh. A host whose name this Consul refuses cannot join; its name
+// can be a role and a zone.
 func TestInventoryHostile(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t)
 	env := onServer(t, s)
 	do := doer(t, env)
 	do(result{0, "", ""}, "init", "default")
-	nodes := []string{"localhost", "all", "role_db", "a,b", "a:b", "{{evil}}", "ünïx", "-oProxyCommand=id", "127.0.0.1", "a_b", "host_a_b_d0b1ac24", "[1:9]", "!x"}
-	for _, node := range nodes {
+	nodes := []string{"localhost", "all", "role_db", "a,b", "a:b", "{{evil}}", "ünïx", "-oProxyCommand=id", "127.0.0.1", "a_b", "host_a_b_d0b1ac24", "[1:9]", "!x", "a=b&c"}
+	for i, name := range nodes {
+		node := name
+		if key := "jorc/default/host/" + name + "/member"; s.Refuses(key) {
+			got := jorc(t, env, "cluster", "join", "--node="+name)
+			for _, part := range []string{"refused by Consul", fmt.Sprintf("%q", key), "names of letters, digits"} {
+				if got.code != exitFailed || !strings.Contains(got.stderr, part) {
+					t.Errorf("join of %q: %+v; want %q", name, got, part)
+				}
+			}
+			node = fmt.Sprintf("n%d", i)
+		}
 		if err := s.Client().CatalogRegister(t.Context(), &consul.CatalogRegistration{Node: node, Address: "-oProxyCommand=id"}); err != nil {
 			t.Fatal(err)
 		}
-		do(result{0, "", ""}, "join", "--node="+node, "--role="+node, "--zone", node, "--param", "p "+node+"=1", "--param", `o={"__ansible_vault": "x", "n": 1}`)
+		do(result{0, "", ""}, "join", "--node="+node, "--role="+name, "--zone", name, "--param", "p "+name+"=1", "--param", `o={"__ansible_vault": "x", "n": 1}`)
 	}
 	got := jorc(t, env, "cluster", "members", "--format", "ansible")
 	if got.code != 0 || strings.Contains(got.stdout, "__ansible_vault") {

@@ -104,13 +104,15 @@ process "app" {
 
 // TestProcessSignals: with reload_signal changed files do not restart a process. A
 // changed block restarts it at a reload, an unchanged one does not, and without its
-// block it ends.
+// block it ends. So it is with an agent that was started with these signals ignored, as
+// nohup does.
 func TestProcessSignals(t *testing.T) {
 	t.Parallel()
 	conf := func(setting string) string {
 		return "process \"app\" {\n  command = [\"/bin/sh\", \"DIR/program\"]\n  templates = [\"t\"]\n  reload_signal = \"SIGHUP\"\n  " + setting + "\n}\n"
 	}
 	m := withProgram(t, consultest.Start(t), conf(`kill_signal = "SIGINT"`))
+	m.wrap = []string{"sh", "-c", `trap "" HUP INT; exec "$0" "$@"`}
 	first := m.read("jorc.hcl")
 	m.put("k", "one")
 	d := m.agent()

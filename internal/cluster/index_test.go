@@ -31,7 +31,7 @@ func TestForeignIndexKeys(t *testing.T) {
 			mustReport(t, l, "n2", "v1")
 			mustState(t, l, "n2", "config", cluster.CategoryState{State: cluster.StateSuccess})
 			for _, key := range planted {
-				put(t, s, "jorc/default/"+key, `{"since":"2026-01-01T00:00:00Z","detail":"x"}`)
+				s.Plant("jorc/default/"+key, `{"since":"2026-01-01T00:00:00Z","detail":"x"}`)
 			}
 			mustState(t, l, "n2", "config", cluster.CategoryState{State: cluster.StateRunning})
 			mustReport(t, l, "n2", "v2")

@@ -12,26 +12,41 @@ import (
 	"github.com/jorc/jorc/internal/consultest"
 )
 
+// TestKVListWithOddKeysAndValues: KVList returns what KVGet does, and also the keys that this
+// Consul stores and refuses to read one by one.
 func TestKVListWithOddKeysAndValues(t *testing.T) {
 	t.Parallel()
-	c, ctx := consultest.Start(t).Client(), t.Context()
-	const prefix = "odd prefix?#%/"
-	keys := []string{"", "a b", "a/b", `a"b`, `a\b`, "100%", "ü", "a?b=c", "a#b", "{}"}
+	s := consultest.Start(t)
+	c, ctx := s.Client(), t.Context()
+	keys := []string{"", "a b", "a/b", `a"b`, `a\b`, "100%", "ü", "a?b=c", "a,b&c", "a#b", "{}"}
 	slices.Sort(keys)
-	for i, key := range keys {
-		pair := &consul.KVPair{Key: prefix + key, Value: bytes.Repeat([]byte{0, 255, '"'}, i), Flags: ^uint64(i)}
-		if err := c.KVPut(ctx, pair); err != nil {
-			t.Fatal(err)
+	for _, prefix := range []string{"odd prefix?#%/", "odd,prefix?&=/", "plain/"} {
+		for i, key := range keys {
+			pair := &consul.KVPair{Key: prefix + key, Value: bytes.Repeat([]byte{0, 255, '"'}, i), Flags: ^uint64(i)}
+			if !s.Refuses(pair.Key) {
+				if err := c.KVPut(ctx, pair); err != nil {
+					t.Fatal(err)
+				}
+				continue
+			}
+			wantRefused(t, c, pair.Key)
+			set := &consul.KVTxnOp{Verb: consul.KVSet, Key: pair.Key, Value: pair.Value, Flags: pair.Flags}
+			if ok, _, err := c.Txn(ctx, pair.Key, consul.TxnOps{{KV: set}}); err != nil || !ok {
+				t.Fatalf("Txn on %q = %t, %v", pair.Key, ok, err)
+			}
 		}
-	}
-	list, meta, err := c.KVList(ctx, prefix, consul.Query{})
-	if err != nil || len(list) != len(keys) || meta.Index == 0 {
-		t.Fatalf("KVList = %d pairs, %+v, %v; want %d", len(list), meta, err, len(keys))
-	}
-	for i, pair := range list {
-		want, _, err := c.KVGet(ctx, prefix+keys[i], consul.Query{})
-		if err != nil || fmt.Sprint(pair) != fmt.Sprint(want) {
-			t.Errorf("KVList has %v for %q; KVGet %v, %v", pair, keys[i], want, err)
+		if s.Refuses(prefix) {
+			continue // with its first key, which is "", wantRefused has asked for its list
+		}
+		list, meta, err := c.KVList(ctx, prefix, consul.Query{})
+		if err != nil || len(list) != len(keys) || meta.Index == 0 {
+			t.Fatalf("KVList = %d pairs, %+v, %v; want %d", len(list), meta, err, len(keys))
+		}
+		for i, pair := range list {
+			want, err := stored(ctx, c, prefix+keys[i], s.Refuses(prefix+keys[i]))
+			if err != nil || fmt.Sprint(pair) != fmt.Sprint(want) {
+				t.Errorf("KVList has %v for %q, which is %v, %v", pair, keys[i], want, err)
+			}
 		}
 	}
 	if list, meta, err := c.KVList(ctx, "absent/", consul.Query{}); list != nil || err != nil || meta.Index == 0 {
@@ -40,6 +55,19 @@ func TestKVListWithOddKeysAndValues(t *testing.T) {
 	if _, _, err := c.KVList(ctx, "", consul.Query{Datacenter: "nowhere"}); !errors.Is(err, consul.ErrUnreachable) {
 		t.Errorf("KVList in a datacenter that does not exist = %v; want ErrUnreachable", err)
 	}
+}
+
+// stored reads a key, in a transaction if Consul refuses other requests for it.
+func stored(ctx context.Context, c *consul.Client, key string, refused bool) (*consul.KVPair, error) {
+	if !refused {
+		pair, _, err := c.KVGet(ctx, key, consul.Query{})
+		return pair, err
+	}
+	r, err := c.TxnRead(ctx, key, consul.TxnOps{{KV: &consul.KVTxnOp{Verb: consul.KVGet, Key: key}}}, consul.Query{})
+	if err != nil || len(r.Results) != 1 {
+		return nil, fmt.Errorf("TxnRead(%q) = %+v, %w", key, r, err)
+	}
+	return r.Results[0].KV, nil
 }
 
 func TestIndexesAgreeWithWhatTheyAreOf(t *testing.T) {

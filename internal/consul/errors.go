@@ -90,6 +90,8 @@ func explained(err error) error {
 		return fmt.Errorf("%w; it redirects names with an empty, '.' or '..' segment, and jorc follows no redirect", err)
 	case status.Code == http.StatusBadRequest && status.Body == "":
 		return fmt.Errorf("%w; it takes no name with invisible characters", err)
+	case strings.Contains(status.Body, "invalid key name"):
+		return fmt.Errorf("%w; names of letters, digits, '-', '_' and '.' work with every version of Consul", err)
 	}
 	return err
 }

@@ -30,6 +30,9 @@ func TestRefusedKeys(t *testing.T) {
 	for _, key := range []string{"x/v1+b", "x/v1~b", "x/v1:b", "x/v1@b", "x/ü", "x/a b", "x/a%20b"} {
 		wantRefused(t, strict.Client(), key)
 	}
+	if _, _, err := strict.Client().KVGet(t.Context(), "x/ü", consul.Query{}); err == nil || !strings.Contains(err.Error(), "names of letters, digits, '-', '_' and '.' work with every version") {
+		t.Errorf("KVGet of a refused name says %v; want which names every Consul takes", err)
+	}
 	// 1.22 refuses the first four.
 	for _, key := range []string{"x/ b ", " x", "x/%2e%2e/b", "x/a%20b", "x/a b", "x/v1+b", "x/ü", "x/.hidden", "x/a,b?c&d=e"} {
 		if s.Refuses(key) {

@@ -22,6 +22,14 @@ func (s *Server) Refuses(key string) bool {
 	return resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusNotFound
 }
 
+// Plant stores a key of any name, also one that this server refuses in other requests: a
+// transaction takes any.
+func (s *Server) Plant(key, value string) {
+	s.t.Helper()
+	set := map[string]any{"KV": map[string]any{"Verb": "set", "Key": key, "Value": []byte(value)}}
+	s.put("/v1/txn", []any{set}, nil)
+}
+
 // strictNames matches the names that Consul 1.21 takes for keys.
 var strictNames = regexp.MustCompile(`^[a-zA-Z0-9,_./\-?&=]*$`)
 

@@ -2,6 +2,7 @@ package kv_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -145,11 +146,41 @@ func TestKeys(t *testing.T) {
 		wantIs(t, "CompareAndSwap", err, kv.ErrBadKey)
 		wantIs(t, "Watch", doc.Watch(t.Context(), func(kv.Update[string]) {}), kv.ErrBadKey)
 	}
-	root := kv.New(srv.Client(), "")
-	for _, key := range []string{"current_version", "a b%?#ü/\\x", "<&>"} {
-		mustSwap(t, kv.NewText(root, key), kv.Entry[string]{}, "v")
-		if got := mustGet(t, kv.NewText(root, key)); got.Value != "v" {
-			t.Errorf("key %q holds %q", key, got.Value)
+	odd := []string{"current_version", "a,b?c&d=e", "a b%?#ü/\\x", "<&>"}
+	t.Run("this Consul", func(t *testing.T) { oddKeys(t, kv.New(srv.Client(), ""), odd, srv.Refuses) })
+	t.Run("1.21", func(t *testing.T) {
+		oddKeys(t, kv.New(srv.Strict().Client(), ""), odd, func(key string) bool { return strings.ContainsAny(key, " #<") })
+	})
+}
+
+// oddKeys writes, reads and deletes keys of a Consul that may refuse some of them.
+func oddKeys(t *testing.T, root *kv.Store, keys []string, refuses func(key string) bool) {
+	command := kv.WithRecorder(t.Context(), silent{})
+	for _, key := range keys {
+		doc := kv.NewText(root, key)
+		if refuses(key) {
+			_, err := doc.CompareAndSwap(command, kv.Entry[string]{}, "v")
+			wantIs(t, "CompareAndSwap of a command", err, consul.ErrRefused)
+			wantText(t, "CompareAndSwap of a command", err, fmt.Sprintf("%q", key), "nothing was written", "names of letters, digits")
+			_, err = doc.Get(t.Context())
+			wantIs(t, "Get", err, consul.ErrRefused)
+			wantText(t, "Get", err, fmt.Sprintf("%q", key), "names of letters, digits")
+		} else if got := mustGet(t, doc); got.Exists {
+			t.Errorf("key %q holds %q before it is written", key, got.Value)
+		}
+		e := mustSwap(t, doc, kv.Entry[string]{}, "v") // an agent's write, which asks for no name
+		pairs, err := root.List(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := doc.Find(pairs); err != nil || got.Value != "v" {
+			t.Errorf("List has %+v, %v for key %q", got, err, key)
+		}
+		if !refuses(key) && mustGet(t, doc).Value != "v" {
+			t.Errorf("key %q holds %q", key, mustGet(t, doc).Value)
+		}
+		if err := doc.Delete(t.Context(), e.Index); err != nil {
+			t.Errorf("Delete of %q: %v", key, err)
 		}
 	}
 }

@@ -87,7 +87,7 @@ func (s *Store) CheckNames(ctx context.Context, keys ...string) error {
 	refused, err := s.client.RefusedKeys(ctx, paths...)
 	for _, name := range paths {
 		if err == nil && refused[name] != nil {
-			err = fmt.Errorf("nothing was written, as this Consul takes no such name: %w; choose one of letters, digits, '-', '_' and '.'", refused[name])
+			err = fmt.Errorf("nothing was written, as this Consul takes no such name: %w", refused[name])
 		}
 	}
 	return err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -421,6 +422,10 @@ func TestEnvironment(t *testing.T) {
 // does not handle the signal ends and is started again.
 func TestReload(t *testing.T) {
 	t.Parallel()
+	// As the agent does: started with nohup this process, and so each that it starts, ignores SIGHUP.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 	s := start(t)
 	p := app("trap 'echo reload' HUP; echo start; while :; do sleep 0.01; done")
 	p.ReloadSignal = "SIGHUP"

@@ -552,7 +552,7 @@ func TestValuesAtTheLimits(t *testing.T) {
 		name := "odd" + v
 		if h.server.Refuses("odd/" + k) {
 			refused[name] = "odd/" + k
-			h.store("odd/"+k, v)
+			h.server.Plant(h.prefix+"odd/"+k, v)
 		} else {
 			names[name] = v
 			h.put("odd/"+k, v)

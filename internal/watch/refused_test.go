@@ -34,15 +34,6 @@ func (l *logged) String() string {
 	return l.text.String()
 }
 
-// store writes a key whatever its name: transactions take any.
-func (h *host) store(key, value string) {
-	h.t.Helper()
-	ok, _, err := h.client.Txn(h.t.Context(), key, consul.TxnOps{{KV: &consul.KVTxnOp{Verb: consul.KVSet, Key: h.prefix + key, Value: []byte(value)}}})
-	if err != nil || !ok {
-		h.t.Fatalf("store %q: %v, %v", key, ok, err)
-	}
-}
-
 // refusedKey is a key that Consul does not take, and how a template names it.
 type refusedKey struct{ key, function string }
 
@@ -95,7 +86,7 @@ func TestRefusedKeys(t *testing.T) {
 					all = append(all, h.tmpl("good"+dot, `{{ key "app/`+dot+`" }}`))
 				}
 				for i, r := range test.keys {
-					h.store(r.key, "stored")
+					h.server.Plant(h.prefix+r.key, "stored")
 					contents := fmt.Sprintf("{{ %s `%s` }}", r.function, h.prefix+r.key)
 					if r.function == "keyOrDefault" {
 						contents = fmt.Sprintf(`{{ keyOrDefault %q "none" }}`, h.prefix+r.key)
