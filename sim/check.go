@@ -16,6 +16,9 @@ import (
 const (
 	root    = "jorc/default/"
 	sickFor = 3 * time.Minute // what was seen of a host's health may be that old
+	// late is for how long a host may be offered something although it is held: a hold is a document of its own, on which offers do
+	// not depend, so what was seen of it may be as old as the request and the answer to it are late, and the offer itself.
+	late = sickFor
 )
 
 // checker compares each change of the KV with the invariants of docs/ARCHITECTURE.md. Its methods are called with
@@ -263,7 +266,7 @@ func (c *checker) checkOffers(offered, taking []string) {
 		c.w.failLocked("6: %s offered although Consul's KV was restored, and nothing is to be granted until %v", offered, c.ledger.Quiet)
 	}
 	for _, node := range offered {
-		if hold, is := held.Nodes[node]; is {
+		if hold := read[cluster.Hold](c, cluster.HoldKey(node)); !hold.Since.IsZero() && now.Sub(hold.Since) > late {
 			c.w.failLocked("6: %s offered while it is held: %v", node, hold)
 		}
 	}

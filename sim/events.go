@@ -65,11 +65,11 @@ func (w *world) plan() []event {
 	var all []event
 	count := 10 + r.IntN(40)
 	if len(w.o.Dense) > 0 {
-		count = 300
+		count = 120
 	}
-	for range count {
+	for i := range count {
 		e := w.event(r)
-		for len(w.o.Dense) > 0 && !slices.Contains(w.o.Dense, e.kind) {
+		for len(w.o.Dense) > 0 && e.kind != w.o.Dense[i%len(w.o.Dense)] {
 			e = w.event(r)
 		}
 		e.at = time.Duration(r.Int64N(int64(length)))
