@@ -172,7 +172,7 @@ func (w *world) build(ctx context.Context) error {
 	for _, o := range w.orchestrators {
 		o.begin()
 	}
-	return w.await(ctx, 10*time.Minute, func() error { return w.at("v0") })
+	return w.await(ctx, time.Hour, func() error { return w.at("v0") }) // a task may take some minutes
 }
 
 // serve ends sessions and forgets tombstones as Consul's servers do.

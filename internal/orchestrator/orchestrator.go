@@ -297,6 +297,7 @@ func (t *term) run(ctx context.Context) {
 func (t *term) watch(ctx context.Context) error {
 	err := t.watcher.Run(ctx)
 	if errors.Is(err, cluster.ErrRestored) && t.o.Rollouts {
+		t.places.over.Store(true) // the others must not wait until Quiet is written
 		t.o.Log.Warn("Consul's KV was restored: nothing is granted for a while", "for", t.o.Quiet)
 		if err := t.places.offers.Quiet(ctx, time.Now().UTC().Truncate(time.Second).Add(t.o.Quiet)); err != nil {
 			t.o.Log.Warn("the next orchestrator may not know that Consul's KV was restored", "error", err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/jorc/jorc/internal/budget"
@@ -24,6 +25,9 @@ type places struct {
 	t        *term
 	rollouts *rollout.Rollouts // in the store of the lock
 	offers   *change.Offers
+
+	// over: Consul's KV was restored, so what a plan would be made of may not hold. No plan is made in this term any more.
+	over atomic.Bool
 
 	mu      concurrency.Exclusive // also held during requests
 	ledger  kv.Entry[change.Ledger]
@@ -107,6 +111,10 @@ type cycleRound struct {
 
 // plan is places.plan in the round. After an error the next planner begins another one.
 func (c *cycleRound) plan(ctx context.Context, do func(ctx context.Context, r *round) error) (err error) {
+	if c.places.over.Load() {
+		<-ctx.Done() // the term is about to end
+		return ctx.Err()
+	}
 	if c.open == nil {
 		if c.open, err = c.places.begin(ctx); err != nil {
 			return err
