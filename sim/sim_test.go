@@ -130,7 +130,7 @@ func TestCrowds(t *testing.T) {
 	}
 }
 
-// options are those of the flags, for a seed.
+// options are what the flags say, for a seed.
 func options(t *testing.T, dir string, seed uint64) sim.Options {
 	t.Helper()
 	o := sim.Options{Seed: seed, Dir: dir, Skip: numbers(t, "sim.skip", *skip), Without: map[string]bool{}}
@@ -153,7 +153,7 @@ func options(t *testing.T, dir string, seed uint64) sim.Options {
 	return o
 }
 
-// numbers are those that a flag has.
+// numbers returns the numbers in the text of a flag.
 func numbers(t *testing.T, flag, text string) map[int]bool {
 	t.Helper()
 	all := map[int]bool{}

@@ -12,7 +12,7 @@ import (
 	"github.com/jorc/jorc/internal/rollout"
 )
 
-// TestWaitingIsNoOffer: a host is told what its lease waits for, and that is no new offer, whatever it was granted before.
+// TestWaitingIsNoOffer: what the orchestrator writes about a lease that waits never offers it, whatever the host was granted before.
 func TestWaitingIsNoOffer(t *testing.T) {
 	t.Parallel()
 	now := time.Now().UTC().Truncate(time.Second)

@@ -26,7 +26,7 @@ type places struct {
 	rollouts *rollout.Rollouts // in the store of the lock
 	offers   *change.Offers
 
-	// over: Consul's KV was restored, so what a plan would be made of may not hold. No plan is made in this term any more.
+	// over: Consul's KV was restored, so what a plan would be made of may not hold. This term makes no plan from then on.
 	over atomic.Bool
 
 	mu      concurrency.Exclusive // also held during requests
