@@ -17,7 +17,7 @@ import (
 // maxHold bounds what is said of a hold, in bytes.
 const maxHold = 200
 
-// HostsOf returns the hosts of each stage of a cluster, also those that have left it with a grant. Only members
+// HostsOf returns the hosts of each stage of a cluster, also hosts that have left it with a grant. Only members
 // are granted something.
 func HostsOf(s *cluster.State) map[string][]Host {
 	all := map[string][]Host{}
