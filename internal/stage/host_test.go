@@ -216,23 +216,44 @@ func TestTurnWithdrawn(t *testing.T) {
 	}
 }
 
-// TestTurnVoid: a turn that became void, or that no orchestrator offered, is not taken.
+// TestTurnVoid: an offer is void as soon as the cluster is paused, something of the stage is stopped, or no orchestrator has the
+// lock.
 func TestTurnVoid(t *testing.T) {
 	t.Parallel()
-	h := newOfferedHost(t, true, consultest.Fault{Status: http.StatusInternalServerError})
-	var once sync.Once
-	h.hosts.Begin(stage.Files{Compare: func(replace.File) ([]byte, bool, error) {
-		once.Do(func() { h.put(cluster.KeyControl, `{"format":1,"paused":{"by":"ann"}}`) })
-		return []byte("old"), false, nil
-	}}, nil)
-	if err := h.taken(t.Context()); !errors.Is(err, watch.ErrTurn) || !strings.Contains(err.Error(), "paused") {
-		t.Errorf("a turn whose offer became void: %v", err)
+	for _, tt := range []struct{ key, value string }{
+		{cluster.KeyControl, `{"format":1,"paused":{"by":"ann"}}`},
+		{cluster.StageStopsKey("edge"), `{"format":1,"stops":[{"node":"n2","turn":"1.1.b","content":"new"}]}`},
+	} {
+		t.Run(tt.key, func(t *testing.T) {
+			t.Parallel()
+			h := newOfferedHost(t, true, consultest.Fault{})
+			var once sync.Once
+			h.hosts.Begin(stage.Files{Compare: func(replace.File) ([]byte, bool, error) { // the old files are kept
+				once.Do(func() { h.put(tt.key, tt.value) })
+				return []byte("old"), false, nil
+			}}, nil)
+			consultest.Eventually(t, "the transaction", func(ctx context.Context) error {
+				if err := h.hosts.Take(ctx, h.staged); !errors.Is(err, watch.ErrTurn) {
+					t.Fatalf("got %v, want that it waits", err)
+				}
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				if h.body == nil {
+					return errors.New("none")
+				}
+				return nil
+			})
+			h.arriveLate()
+			if got, a := h.reported(); a.ID != "" || got.State != "" {
+				t.Errorf("got %+v, %+v", got, a)
+			}
+		})
 	}
-	if got, a := h.reported(); a.ID != "" || got.State != "" {
-		t.Errorf("got %+v, %+v", got, a)
-	}
-	h.arriveLate()
+}
 
+// TestTurnByHand: an offer that no orchestrator made is not taken.
+func TestTurnByHand(t *testing.T) {
+	t.Parallel()
 	byHand := newOfferedHost(t, false, consultest.Fault{})
 	for i := range 5 {
 		if err := byHand.hosts.Take(t.Context(), byHand.staged); !errors.Is(err, watch.ErrTurn) {
