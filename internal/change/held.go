@@ -65,7 +65,7 @@ func (h Held) Answer(change string) cluster.Answer {
 	a.ID, a.Tag, a.State, a.Since, a.Ended = h.ID, h.Tag, cluster.GrantAccepted, h.Since, h.Ended
 	switch {
 	case !h.Ended.IsZero():
-		a.State, a.Reason = cluster.GrantDone, ""
+		a.State = cluster.GrantDone
 	case h.Stranded:
 		a.State = cluster.GrantStranded
 	case h.Failed != "":

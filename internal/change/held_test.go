@@ -10,6 +10,20 @@ import (
 	"github.com/jorc/jorc/internal/pace"
 )
 
+// TestRefusalAfterTheEnd: a host that declines an offer after a grant that is done says why.
+func TestRefusalAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
+	done := change.Held{}.Accepting(change.Grant{Change: "version", ID: "2", Tag: "v2"}, now).Accepted()
+	done.Ended = now
+	if a := done.Answer("version"); a.State != cluster.GrantDone || a.Reason != "" {
+		t.Errorf("done: %+v", a)
+	}
+	if a := done.Declining(change.Grant{Change: "version", ID: "3", Tag: "v3"}, "the disk is full").Answer("version"); a.State != cluster.GrantDone || a.Declined != "3" || a.Reason != "the disk is full" {
+		t.Errorf("declined after that: %+v", a)
+	}
+}
+
 // TestSettle: what a difference between a host's record and its report means, and that the report which follows from the
 // record leaves nothing to settle.
 func TestSettle(t *testing.T) {
