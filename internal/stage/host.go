@@ -179,7 +179,7 @@ type driver struct {
 	conf     config.Stage
 	loaded   bool
 	record   record
-	compared bool // the stored report was compared with the record
+	compared bool // what the host wanted before it started is known
 	asked    bool // the engine asked since this process began: wants says what the host wants now
 	wants    string
 	wanted   time.Time // since when the host wants that
