@@ -160,7 +160,7 @@ func count(host *cluster.Host, m *rollout.Member, documents Documents, life Life
 		h.GivenUp = part.GivenUp()
 		return h
 	}
-	if why, name := stage.HoldsOf(host, documents.Stages); name != "" {
+	if why, name := stage.HoldsOf(host, m.Grants, documents.Stages); name != "" {
 		h.For, h.Out, h.Since, h.Failed, h.GivenUp = stageID(name), why.Text, why.Since, why.Failed, why.GivenUp
 		return h
 	}

@@ -355,7 +355,9 @@ func history(t testing.TB, seed uint64, fault string) *world {
 			return w
 		}
 	}
-	w.settle()
+	if fault == "" {
+		w.settle()
+	}
 	return w
 }
 
@@ -366,7 +368,11 @@ func history(t testing.TB, seed uint64, fault string) *world {
 func TestOutWithinTheBudget(t *testing.T) {
 	t.Parallel()
 	all := map[string]int{}
-	for seed := *firstHistory; seed < *firstHistory+*histories; seed++ {
+	n := *histories
+	if raced {
+		n = max(1, n/4)
+	}
+	for seed := *firstHistory; seed < *firstHistory+n; seed++ {
 		w := history(t, seed, "")
 		if w.violated != "" {
 			t.Fatalf("seed %d: %s", seed, w.violated)
@@ -379,7 +385,7 @@ func TestOutWithinTheBudget(t *testing.T) {
 		"offered to version", "offered to stage", "offered to run", "waits for a place", "late commit", "late commit refused", "lock given away", "restores", "given up",
 		"version rolled back", stage.StageStopped, "run done", "run failed",
 	} {
-		if all[what] == 0 {
+		if all[what] == 0 && !raced {
 			t.Errorf("%q never happened: %v", what, all)
 		}
 	}

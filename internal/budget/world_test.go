@@ -447,17 +447,22 @@ func (w *world) look() *look {
 	if len(d.Stages) != len(stageNames) {
 		w.t.Fatal("a document of a stage cannot be read")
 	}
+	counted, members := l.state, l.members
 	switch w.fault {
 	case "turns do not count":
 		d.Stages = nil
-		for _, h := range l.state.Hosts {
-			h.Grants, h.Report.Stages = kv.Entry[string]{}, nil
+		counted.Hosts, members.Members = maps.Clone(counted.Hosts), slices.Clone(members.Members)
+		for i := range members.Members {
+			m := &members.Members[i]
+			h := *counted.Hosts[m.Node]
+			h.Report.Stages, m.Grants = nil, kv.Entry[change.Grants]{}
 			h.Report.Grants = slices.DeleteFunc(slices.Clone(h.Report.Grants), func(a cluster.Answer) bool { return a.Change != cluster.VersionChange })
+			counted.Hosts[m.Node] = &h
 		}
 	case "jobs do not count":
 		d.Runs = nil
 	}
-	l.base = budget.Count(&l.state, l.members, d, w.holderNode(), nil, w.now)
+	l.base = budget.Count(&counted, members, d, w.holderNode(), nil, w.now)
 	for _, h := range w.hosts {
 		out, busy := l.base.IsOut(h.node), w.busy(h)
 		if l.busy[h.node] = out; !old[h.node] && w.fault == "" && out != ((busy != "" || h.self()) && !h.givenUp()) {

@@ -482,7 +482,7 @@ func TestFailedBeforeItsStop(t *testing.T) {
 		{"approved", []stage.Stop{resumed}, false},
 	} {
 		documents := map[string]stage.Documents{"edge": {Stage: "edge", Stops: stage.Stops{Stops: test.stops}}}
-		if why, name := stage.HoldsOf(host, documents); (name == "edge") != test.want || why.Failed != test.want {
+		if why, name := stage.HoldsOf(host, granted(change.Grant{}), documents); (name == "edge") != test.want || why.Failed != test.want {
 			t.Errorf("%s: stage %q keeps it out of service (%+v), want that: %t", test.name, name, why, test.want)
 		}
 	}

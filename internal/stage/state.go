@@ -73,9 +73,8 @@ type Holding struct {
 }
 
 // HoldsOf returns why the stages of a host keep it out of service, of the first stage that does, and its name; without
-// one that is empty. documents are those of the stages.
-func HoldsOf(h *cluster.Host, documents map[string]Documents) (why Holding, stage string) {
-	grants := grantsOf(h)
+// one that is empty. grants are what the host is granted, and documents those of the stages.
+func HoldsOf(h *cluster.Host, grants kv.Entry[change.Grants], documents map[string]Documents) (why Holding, stage string) {
 	names := slices.Collect(maps.Keys(h.Report.Stages))
 	for _, g := range grants.Value.All {
 		if name, files := cluster.StageOf(g.Change); files && !slices.Contains(names, name) {
