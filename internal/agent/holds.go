@@ -214,14 +214,9 @@ func (h *holds) followEnds(ctx context.Context) error {
 		h.mu.Lock()
 		at := h.end
 		h.mu.Unlock()
-		wait, cancel := ctx, context.CancelFunc(func() {})
-		if !at.IsZero() {
-			wait, cancel = context.WithDeadline(ctx, at)
-		}
-		if h.ends.Wait(wait) != nil && ctx.Err() == nil {
+		if h.ends.WaitUntil(ctx, at) != nil && ctx.Err() == nil {
 			h.readFile()
 		}
-		cancel()
 	}
 	return ctx.Err()
 }

@@ -254,7 +254,7 @@ func (h *Host) Drive(ctx context.Context, p Part, news concurrency.Signal) error
 		next := h.next(p, s, time.Now())
 		if next.Do == nil {
 			retry.Reset()
-			rest(ctx, news, next.Again)
+			_ = news.WaitUntil(ctx, next.Again) // or it is time, or ctx has ended
 			continue
 		}
 		err := next.Do(ctx)
@@ -274,21 +274,6 @@ func (h *Host) Drive(ctx context.Context, p Part, news concurrency.Signal) error
 		}
 	}
 	return ctx.Err()
-}
-
-// rest returns when there is something new, or at a time that is not zero.
-func rest(ctx context.Context, news concurrency.Signal, at time.Time) {
-	var due <-chan time.Time
-	if !at.IsZero() {
-		t := time.NewTimer(time.Until(at) + time.Millisecond)
-		defer t.Stop()
-		due = t.C
-	}
-	select {
-	case <-ctx.Done():
-	case <-news.C():
-	case <-due:
-	}
 }
 
 // next is what p does next: what its report and its record do not agree on comes first.

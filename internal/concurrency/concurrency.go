@@ -69,3 +69,13 @@ func (s Signal) Wait(ctx context.Context) error {
 		return nil
 	}
 }
+
+// WaitUntil is Wait that also ends just after a time, unless that is zero: it returns context.DeadlineExceeded then.
+func (s Signal) WaitUntil(ctx context.Context, at time.Time) error {
+	if !at.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, at.Add(time.Millisecond))
+		defer cancel()
+	}
+	return s.Wait(ctx)
+}

@@ -27,6 +27,26 @@ func TestSleep(t *testing.T) {
 	})
 }
 
+func TestSignalWaitUntil(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		news := concurrency.NewSignal()
+		at := time.Now().Add(time.Hour)
+		if err := news.WaitUntil(t.Context(), at); !errors.Is(err, context.DeadlineExceeded) || !time.Now().After(at) {
+			t.Errorf("without news: %v at %v, want that it is later than %v", err, time.Now(), at)
+		}
+		time.AfterFunc(time.Minute, news.Notify)
+		start := time.Now()
+		if err := news.WaitUntil(t.Context(), time.Time{}); err != nil || time.Since(start) != time.Minute {
+			t.Errorf("with news after a minute: %v after %v", err, time.Since(start))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Minute, cancel)
+		if err := news.WaitUntil(ctx, time.Now().Add(time.Hour)); !errors.Is(err, context.Canceled) {
+			t.Errorf("once ctx has ended: %v", err)
+		}
+	})
+}
+
 func TestSleepUnless(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wake := make(chan struct{})

@@ -90,13 +90,7 @@ func (g *granter) settle(ctx context.Context) error {
 
 // await returns when there is something new, or at a time that is not zero.
 func (g *granter) await(ctx context.Context, at time.Time) {
-	wait := ctx
-	if !at.IsZero() {
-		var cancel context.CancelFunc
-		wait, cancel = context.WithDeadline(ctx, at.Add(time.Millisecond))
-		defer cancel()
-	}
-	if g.wake.Wait(wait) == nil {
+	if g.wake.WaitUntil(ctx, at) == nil {
 		_ = concurrency.Sleep(ctx, gatherReports) // ends with ctx
 	}
 }

@@ -33,7 +33,7 @@ func (d *driver) drive(ctx context.Context) error {
 	retry := concurrency.NewBackoff(firstRetry, lastRetry)
 	for ctx.Err() == nil {
 		part, files, begun := d.hosts.current()
-		wait := time.Duration(-1)
+		var until time.Time // zero: until there is news
 		if part != nil && begun {
 			d.mu.Lock()
 			d.load()
@@ -43,41 +43,30 @@ func (d *driver) drive(ctx context.Context) error {
 			case cluster.StageChanging:
 				left, used := d.idle()
 				switch {
-				case used: // until there is news
+				case used:
 				case left <= 0:
 					d.leave(files)
 					continue
 				default:
-					wait = left
+					until = time.Now().Add(left)
 				}
 			case cluster.StageSettling:
 				failing, err := d.sample(ctx, *part)
 				if d.evaluate(failing, err, time.Now()) {
 					continue
 				}
-				wait = samplePause
+				until = time.Now().Add(samplePause)
 			case cluster.StageRestoring:
 				if err := d.restore(ctx, files); err == nil {
 					retry.Reset()
 					continue
 				}
-				wait = retry.Next()
+				until = time.Now().Add(retry.Next())
 			}
 		}
-		d.rest(ctx, wait)
+		_ = d.news.WaitUntil(ctx, until) // or it is time, or ctx has ended
 	}
 	return ctx.Err()
-}
-
-// rest returns when there is news, or after wait if that is not below zero.
-func (d *driver) rest(ctx context.Context, wait time.Duration) {
-	if wait < 0 {
-		_ = d.news.Wait(ctx) // ends with ctx
-		return
-	}
-	until, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	_ = d.news.Wait(until) // or it is over
 }
 
 // idle returns for how long a turn that was accepted may still be unused; used reports that the engine replaces its
@@ -103,10 +92,8 @@ func (d *driver) leave(files Files) {
 	case has != turn.OldHas:
 		d.fail("its files were not replaced, and are neither the old nor the new ones")
 	default:
-		r := d.record
-		r.Turn.State = ""
-		d.mustKeep(r)
-		d.log.Warn("the turn ended unused: the templates did not ask for it any more", "turn", r.Grant.ID)
+		d.mustKeep(d.record.unused())
+		d.log.Warn("the turn ended unused: the templates no longer asked for it", "turn", d.record.Grant.ID)
 	}
 }
 

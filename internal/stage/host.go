@@ -254,7 +254,7 @@ func (d *driver) ask(s watch.Staged, files Files) (ready bool, err error) {
 	if taken && d.record.Grant.Tag != s.Content {
 		// It was accepted, and then other data came, before a file was replaced.
 		if has, err := d.record.Turn.onDisk(files.Compare); err == nil && has == d.record.Turn.OldHas {
-			if err := d.unused(); err != nil {
+			if err := d.keep(d.record.unused()); err != nil {
 				return false, err
 			}
 		}
@@ -278,13 +278,6 @@ func (d *driver) ask(s watch.Staged, files Files) (ready bool, err error) {
 		return false, d.refused("the host is at work on its last turn: " + turn.State)
 	}
 	return false, nil
-}
-
-// unused ends a turn for which no file was replaced. The caller holds mu.
-func (d *driver) unused() error {
-	r := d.record
-	r.Turn.State = ""
-	return d.keep(r)
 }
 
 // waits is what the host waits for.
@@ -343,7 +336,7 @@ func (d *driver) has(s watch.Staged) {
 	case gone:
 		r.Turn.State = cluster.StageRestored
 	case unused:
-		r.Turn.State = ""
+		r = r.unused()
 	}
 	if err := d.keep(r); err != nil {
 		d.log.Warn("what the files are made of is not recorded; more may count as changed later", "error", err)

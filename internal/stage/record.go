@@ -30,6 +30,12 @@ type record struct {
 	Intended *turnRecord `json:"intended,omitempty"`
 }
 
+// unused is r after a turn for which no file was replaced.
+func (r record) unused() record {
+	r.Turn.State = ""
+	return r
+}
+
 // settled is r, in which the grant has ended once the turn is over.
 func (r record) settled(now time.Time) record {
 	if r.Grant.Open() && !r.Turn.open() {
