@@ -7,7 +7,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/lease"
-	"github.com/jorc/jorc/internal/stage"
 	"github.com/jorc/jorc/internal/ui"
 )
 
@@ -47,25 +46,6 @@ func (e *environment) waitLease(c *cli.Context, cl *target, node string) error {
 		return &exitError{code: exitTimeout, err: errors.New("the lease of " + printable(node) + " is not over yet: 'jorc change show lease." + printable(node) + "'")}
 	}
 	return err
-}
-
-// giveUpTurns gives up on the turns of a host in stages.
-func (e *environment) giveUpTurns(c *cli.Context, cl *target, host string) error {
-	by, err := e.author(c)
-	if err != nil {
-		return err
-	}
-	stages, err := stage.GiveUp(c.Context, cl.Cluster, host, by, c.String("reason"))
-	if err != nil {
-		return err
-	}
-	note(c, "the next host may begin; %s continues with its files when it can", printable(host))
-	rows, all := [][]string{}, []map[string]string{}
-	for _, name := range stages {
-		id := ui.KindFiles + "." + name
-		rows, all = append(rows, []string{host, id}), append(all, map[string]string{"host": host, "change": id})
-	}
-	return e.print(c, rowsOf("host,change", rows...), all)
 }
 
 // giveUpLease gives up on the lease of a host; ok is false when it has none.

@@ -14,6 +14,7 @@ import (
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/stage"
 	"github.com/jorc/jorc/internal/text"
+	"github.com/jorc/jorc/internal/ui"
 )
 
 func stageCommand(env *environment) *cli.Command {
@@ -192,4 +193,23 @@ func (e *environment) exemptStage(c *cli.Context, cl *target, name, node string,
 		all[i] = exempted{h.Node, h.Report.Changed.Names()}
 	}
 	return e.print(c, listingOf("host,changed", all, func(x exempted) []string { return []string{x.Node, stageNames(x.Changed, 0)} }), all)
+}
+
+// giveUpTurns gives up on the turns of a host in stages.
+func (e *environment) giveUpTurns(c *cli.Context, cl *target, host string) error {
+	by, err := e.author(c)
+	if err != nil {
+		return err
+	}
+	stages, err := stage.GiveUp(c.Context, cl.Cluster, host, by, c.String("reason"))
+	if err != nil {
+		return err
+	}
+	note(c, "the next host may begin; %s continues with its files when it can", printable(host))
+	rows, all := [][]string{}, []map[string]string{}
+	for _, name := range stages {
+		id := ui.KindFiles + "." + name
+		rows, all = append(rows, []string{host, id}), append(all, map[string]string{"host": host, "change": id})
+	}
+	return e.print(c, rowsOf("host,change", rows...), all)
 }

@@ -97,8 +97,8 @@ func (g Grants) Of(change string) Grant {
 func (g Grants) With(next Grant) Grants {
 	all := slices.DeleteFunc(slices.Clone(g.All), func(o Grant) bool { return o.Change == next.Change })
 	if len(all) >= pace.MostGrants {
-		i := slices.IndexFunc(all, func(o Grant) bool { _, files := cluster.StageOf(o.Change); return files })
-		all = slices.Delete(all, max(0, i), max(0, i)+1)
+		i := max(0, slices.IndexFunc(all, func(o Grant) bool { _, files := cluster.StageOf(o.Change); return files }))
+		all = slices.Delete(all, i, i+1)
 	}
 	return Grants{append(all, next)}
 }

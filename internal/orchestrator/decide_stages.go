@@ -182,7 +182,7 @@ func (d *stagesDecider) stage(ctx context.Context, in Input, r *round, name stri
 	delete(d.settled, name)
 	do, grants := stages.Write(documents, plan), documents.Granted(plan)
 	if do == nil {
-		if !busy(hosts) && plan.Open == 0 && plan.Book.Step == nil {
+		if !busy(hosts) && demand.Open == 0 && plan.Book.Step == nil {
 			d.settled[name] = in.Session
 		}
 		return gate, nil

@@ -193,7 +193,6 @@ type Planned struct {
 	Grants []change.Next
 	// Offers and Withdrawals are the hosts of Grants. There are no offers of a stage whose stops change.
 	Offers, Withdrawals []string
-	Open                int // hosts with a grant before that
 	// Denied are hosts that only the budget of the cluster keeps from an offer.
 	Denied   []string
 	Events   []Event
@@ -208,6 +207,7 @@ type planner struct {
 	policy pace.Policy
 	hosts  []*ranked // in the order in which a change reaches them
 	left   []*ranked // that no longer have the stage
+	open   int       // hosts with a grant, or an offer, before the plan
 	order  *order    // as of the present grants and stops; nil: not known
 	window window
 }
@@ -267,7 +267,7 @@ func newPlanner(book Book, stops Stops, s State, now time.Time) *planner {
 	for _, h := range s.Hosts {
 		r := &ranked{Host: h, part: h.part(s.Stage)}
 		if r.has = r.part.Granted(); r.has {
-			p.Open++
+			p.open++
 		}
 		if h.Left {
 			p.left = append(p.left, r)
@@ -493,7 +493,7 @@ func (p *planner) offer() {
 		return
 	}
 	allowed := max(1, p.policy.MaxParallel.Of(share(p.Hosts)))
-	open, out := p.Open, 0
+	open, out := p.open, 0
 	for _, h := range p.hosts {
 		if h.has || h.Out || p.bad(h) {
 			out++
@@ -735,7 +735,7 @@ func common(a, b cluster.StageInputs) bool {
 
 // finish notes that no host wants anything.
 func (p *planner) finish() {
-	busy := p.Open > 0 || len(p.Offers) > 0 || p.stepPending() || slices.ContainsFunc(p.hosts, func(h *ranked) bool { return h.Report.Wants != "" || p.bad(h) })
+	busy := p.atWork() || len(p.Offers) > 0 || p.stepPending() || slices.ContainsFunc(p.hosts, func(h *ranked) bool { return h.Report.Wants != "" || p.bad(h) })
 	if p.Book.Active && !busy && len(p.hosts) > 0 {
 		p.Book.Active, p.Book.Since, p.Book.Step = false, p.now.Truncate(time.Second), nil
 		p.event(StageDone, "", "every host has what its data says")

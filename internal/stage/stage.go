@@ -161,7 +161,7 @@ func GiveUp(ctx context.Context, c *cluster.Cluster, node, by, reason string) (s
 		if !files || !a.Open() {
 			continue
 		}
-		if _, err := change.GiveUp(ctx, c.Store(), node, report.Answered(a.Change), by, reason, time.Now()); err != nil {
+		if _, err := change.GiveUp(ctx, c.Store(), node, a, by, reason, time.Now()); err != nil {
 			return stages, err
 		}
 		stages = append(stages, stage)

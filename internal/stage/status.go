@@ -226,7 +226,7 @@ func show(ctx context.Context, c *cluster.Cluster, state *cluster.State, name st
 			return nil, err
 		}
 		halted := state.Control.Paused != nil || state.Control.ObserveOnly != nil
-		all = append(all, Describe(d, State{Stage: name, Spec: d.Spec(), Halted: halted, Freezes: state.Control.Freezes, Hosts: hosts[name], Places: places}, orchestrated, now))
+		all = append(all, Describe(d, State{Stage: name, Halted: halted, Freezes: state.Control.Freezes, Hosts: hosts[name], Places: places}, orchestrated, now))
 	}
 	return all, nil
 }

@@ -372,7 +372,7 @@ func (p *planner) stepAnswered(h *ranked) {
 }
 
 // atWork reports whether a host has a grant of the stage, or is offered one.
-func (p *planner) atWork() bool { return p.Open > 0 }
+func (p *planner) atWork() bool { return p.open > 0 }
 
 // stepPending reports whether the present step holds the end of the change.
 func (p *planner) stepPending() bool {
