@@ -109,8 +109,9 @@ func (h *host) agent(l *link) (func(context.Context) error, error) {
 	}
 	patch := task("patch", "patch")
 	patch.Disturbs = true
+	boot := fmt.Sprint("boot-", h.boot)
 	h.simulated, err = agent.Simulate(agent.SimulatedOptions{
-		Client: client, UnwatchedHold: true, Maintenance: outOfService{h, l}, BootID: func() string { return fmt.Sprint("boot-", h.boot) },
+		Client: client, UnwatchedHold: true, Maintenance: outOfService{h, l}, BootID: func() string { return boot },
 		Log:     h.world.logger(l.name),
 		Command: func(ctx context.Context, c command.Command) (command.Result, error) { return h.task(ctx, l, c) },
 		Config: &config.Config{

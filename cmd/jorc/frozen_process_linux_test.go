@@ -330,7 +330,7 @@ func newSlowNetwork(t *testing.T, to string) *slowNetwork {
 	delay := func() time.Duration {
 		mu.Lock()
 		defer mu.Unlock()
-		return time.Duration(random.IntN(300)) * time.Millisecond
+		return time.Duration(random.IntN(100)) * time.Millisecond
 	}
 	n.wg.Go(func() {
 		for {

@@ -49,13 +49,18 @@ func TestHoldsEndOnce(t *testing.T) {
 		s.must(s.cluster.Pause(t.Context(), h))
 		s.must(s.cluster.Hold(t.Context(), cluster.Scope{Role: "db"}, h))
 		s.must(s.cluster.Hold(t.Context(), cluster.Scope{Node: "n2"}, h))
-		s.eventually("the pause to be journalled", func() error {
-			for _, e := range s.events() {
-				if e.Kind == orchestrator.ClusterPaused && strings.Contains(e.Text, killed) {
-					return nil
-				}
+		s.eventually("the pause and both holds to be journalled", func() error {
+			events := s.events()
+			paused := slices.ContainsFunc(events, func(e orchestrator.Event) bool {
+				return e.Kind == orchestrator.ClusterPaused && strings.Contains(e.Text, killed)
+			})
+			held := slices.ContainsFunc(events, func(e orchestrator.Event) bool {
+				return e.Kind == orchestrator.ClusterChanged && strings.Count(e.After, killed) == 2
+			})
+			if !paused || !held {
+				return fmt.Errorf("paused %t, held %t: %+v", paused, held, events)
 			}
-			return fmt.Errorf("%d events", len(s.events()))
+			return nil
 		})
 		want = append(want, "a hold ended by itself: node \"n2\":", "a hold ended by itself: role \"db\":", "the pause ended by itself:")
 		slices.Sort(want)
