@@ -53,15 +53,15 @@ func TestAgreement(t *testing.T) {
 		return consul.HealthChecks{{CheckID: "_node_maintenance", Name: "Node Maintenance Mode", Status: "critical", Notes: notes}}
 	}
 	critical := consul.HealthChecks{{CheckID: "disk", Name: "disk", Status: "critical"}}
-	pending := func(c *pace.Counts) { c.Pending++ }
+	waiting := func(c *pace.Counts) { c.Waiting++ }
 	held := func(c *pace.Counts) { c.Held++ }
 	working := func(c *pace.Counts) { c.Working++ }
 	window := "outside the window until "
 	situations := []situation{
 		{host: "done", report: at("v2"), counts: func(c *pace.Counts) { c.Done++ }, why: []string{"it runs v2"}},
-		{host: "plain", report: at("v1"), counts: pending, why: []string{window}, code: exitFailed},
+		{host: "plain", report: at("v1"), counts: waiting, why: []string{window}, code: exitFailed},
 		{host: "down", absent: true, report: at("v1"), counts: func(c *pace.Counts) { c.Down++ }, why: []string{"the host is not in Consul's catalog"}, code: exitFailed},
-		{host: "critical", checks: critical, report: at("v1"), counts: pending, why: []string{"disk is critical", window}, code: exitFailed},
+		{host: "critical", checks: critical, report: at("v1"), counts: waiting, why: []string{"disk is critical", window}, code: exitFailed},
 		{host: "by-hand", checks: maintenance("disks"), report: at("v1"), counts: held, why: []string{"an operator or another program has put it into maintenance", window}, code: exitFailed},
 		{
 			host: "by-jorc", checks: maintenance(consul.JorcNote + " update to v2"), report: open("accepted"), counts: working,
@@ -179,7 +179,7 @@ func (m *machine) agree(situations []situation, want pace.Counts) {
 	for _, group := range shown.Apart {
 		apart += group.Count
 	}
-	if sum := n.Done + n.Failed + n.Working + n.Down + n.Pending + n.GivenUp + n.Held; sum != n.Members {
+	if sum := n.Done + n.Failed + n.Working + n.Down + n.Waiting + n.GivenUp + n.Held; sum != n.Members {
 		t.Errorf("the counts of update show add up to %d of %d members", sum, n.Members)
 	}
 	if all := n.Members + apart; all != view.Aggregate.Nodes || all != whole.Members || all != len(members) {

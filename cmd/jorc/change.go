@@ -14,6 +14,7 @@ import (
 
 	"github.com/jorc/jorc/internal/budget"
 	"github.com/jorc/jorc/internal/change"
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/lease"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
@@ -48,7 +49,7 @@ func changeCommand(env *environment) *cli.Command {
 				Description: "ID is KIND.NAME: version.VERSION, files.STAGE, run.ID or lease.HOST. With --all also changes that have ended.",
 				Flags: []cli.Flag{
 					&cli.BoolFlag{Name: "all", Usage: "also changes that have ended", DisableDefaultText: true},
-					&cli.StringFlag{Name: "kind", Usage: "only changes of `KIND`: " + strings.Join(ui.ChangeKinds(), ", "), DefaultText: "all"},
+					&cli.StringFlag{Name: "kind", Usage: "only changes of `KIND`: " + strings.Join(cluster.ChangeKinds(), ", "), DefaultText: "all"},
 				},
 				Action: env.onCluster(env.listChanges),
 			},
@@ -119,7 +120,7 @@ type shownChange struct {
 // changes reads all changes of a kind, or of all; ended: also the ones that have ended, which come last.
 func (e *environment) changes(c *cli.Context, cl *target, kind string, ended bool) ([]shownChange, error) {
 	all := []shownChange{}
-	for _, of := range ui.ChangeKinds() {
+	for _, of := range cluster.ChangeKinds() {
 		if kind != "" && kind != of {
 			continue
 		}
@@ -139,11 +140,11 @@ func (e *environment) changes(c *cli.Context, cl *target, kind string, ended boo
 // changesOf reads those of one kind; without ended it may leave out what has ended.
 func (e *environment) changesOf(c *cli.Context, cl *target, kind string, ended bool) ([]shownChange, error) {
 	switch kind {
-	case ui.KindVersion:
+	case cluster.KindVersion:
 		return e.versionChanges(c, cl, ended)
-	case ui.KindFiles:
+	case cluster.KindFiles:
 		return e.filesChanges(c, cl)
-	case ui.KindLease:
+	case cluster.KindLease:
 		return e.leaseChanges(c, cl)
 	}
 	return e.runChanges(c, cl)
@@ -209,8 +210,8 @@ func changeListing(all []shownChange, state, waits string) listing {
 
 func (e *environment) listChanges(c *cli.Context, cl *target) error {
 	kind := c.String("kind")
-	if c.IsSet("kind") && !slices.Contains(ui.ChangeKinds(), kind) {
-		return usagef(c, "--kind %q: must be one of %s", kind, strings.Join(ui.ChangeKinds(), ", "))
+	if c.IsSet("kind") && !slices.Contains(cluster.ChangeKinds(), kind) {
+		return usagef(c, "--kind %q: must be one of %s", kind, strings.Join(cluster.ChangeKinds(), ", "))
 	}
 	all, err := e.changes(c, cl, kind, c.Bool("all"))
 	if err != nil {
@@ -221,7 +222,7 @@ func (e *environment) listChanges(c *cli.Context, cl *target) error {
 
 // changeNamed returns the change that id names, which may be cut; empty: the only one in progress.
 func (e *environment) changeNamed(c *cli.Context, cl *target, id string) (shownChange, error) {
-	if kind, _, ok := strings.Cut(id, "."); ok && slices.Contains(ui.ChangeKinds(), kind) { // the other kinds need not be read
+	if kind, _, ok := strings.Cut(id, "."); ok && slices.Contains(cluster.ChangeKinds(), kind) { // the other kinds need not be read
 		all, err := e.changes(c, cl, kind, true)
 		if err != nil {
 			return shownChange{}, err
@@ -298,15 +299,15 @@ func over(c *cli.Context, of shownChange) error {
 func (e *environment) showChange(c *cli.Context, cl *target, of shownChange) error {
 	watch := c.Bool("watch")
 	switch {
-	case of.Kind == ui.KindLease && watch:
+	case of.Kind == cluster.KindLease && watch:
 		return cannot(c, of, "--watch is for versions and runs", "'jorc change wait "+of.ID+"' waits until it is over")
-	case of.Kind == ui.KindLease:
+	case of.Kind == cluster.KindLease:
 		return e.showLease(c, cl, of.Name)
-	case of.Kind == ui.KindFiles && watch:
+	case of.Kind == cluster.KindFiles && watch:
 		return cannot(c, of, "--watch is for versions and runs", "'jorc change show "+of.ID+"' shows how far it is")
-	case of.Kind == ui.KindFiles:
+	case of.Kind == cluster.KindFiles:
 		return e.showStage(c, cl, of.Name)
-	case of.Kind == ui.KindRun:
+	case of.Kind == cluster.KindRun:
 		if watch && !of.Ended {
 			if _, err := e.await(c, cl, runs.Goal{Run: of.Name}, nil); err != nil && !errors.Is(err, errNo) {
 				return err
@@ -334,7 +335,7 @@ func (e *environment) whyChanges(c *cli.Context, cl *target) error {
 	all := []waitingChange{}
 	if why.Pending && why.Desired != "" {
 		for _, r := range why.Reasons {
-			all = append(all, waitingChange{ui.KindVersion + "." + why.Desired, r.Reason, r.Detail})
+			all = append(all, waitingChange{cluster.KindVersion + "." + why.Desired, r.Reason, r.Detail})
 		}
 	}
 	stages, err := stage.Show(c.Context, cl.Cluster, "", budget.OfState(cl.rollouts(), readLife), time.Now())
@@ -344,16 +345,16 @@ func (e *environment) whyChanges(c *cli.Context, cl *target) error {
 	for _, s := range stages {
 		for _, h := range s.Hosts {
 			if h.Node == host && h.Waits != "" {
-				all = append(all, waitingChange{ui.KindFiles + "." + s.Stage, cmp.Or(h.State, "waiting"), h.Waits})
+				all = append(all, waitingChange{cluster.KindFiles + "." + s.Stage, cmp.Or(h.State, "waiting"), h.Waits})
 			}
 		}
 	}
 	if l, asks, err := lease.ShowOne(c.Context, cl.Cluster, host); err != nil {
 		return err
 	} else if asks && l.Waits != "" {
-		all = append(all, waitingChange{ui.KindLease + "." + host, cmp.Or(string(l.Code), l.State), l.Waits})
+		all = append(all, waitingChange{cluster.KindLease + "." + host, cmp.Or(string(l.Code), l.State), l.Waits})
 	}
-	active, err := e.changes(c, cl, ui.KindRun, false)
+	active, err := e.changes(c, cl, cluster.KindRun, false)
 	if err != nil {
 		return err
 	}
@@ -382,11 +383,11 @@ func (e *environment) waitForChange(c *cli.Context, cl *target, of shownChange) 
 		return err
 	}
 	switch of.Kind {
-	case ui.KindFiles:
+	case cluster.KindFiles:
 		return e.waitForFiles(c, cl, of.Name)
-	case ui.KindRun:
+	case cluster.KindRun:
 		return e.awaitGoal(c, cl, runs.Goal{Run: of.Name}, nil)
-	case ui.KindLease:
+	case cluster.KindLease:
 		return e.waitLease(c, cl, of.Name)
 	}
 	if of.past {
@@ -428,18 +429,18 @@ func (e *environment) waitForFiles(c *cli.Context, cl *target, name string) erro
 func stageProgress(s stage.Status) terminal.Progress {
 	n := s.Counts
 	return terminal.Progress{
-		Title: "files of stage " + s.Stage + ": " + s.State + nonzero(count{n.AtWork, "working"}, count{n.Failed, "failed"}, count{n.Waiting, "waiting"}, count{n.Silent, "silent"}),
-		Since: s.Since, Done: n.Done(), Total: n.Hosts, Waits: s.Waits(),
+		Title: "files of stage " + s.Stage + ": " + s.State + nonzero(count{n.Working, "working"}, count{n.Failed, "failed"}, count{n.Waiting, "waiting"}, count{n.Down, "down"}, count{n.Held, "held"}),
+		Since: s.Since, Done: n.Done, Total: n.Members, Waits: s.Waits(),
 	}
 }
 
 func (e *environment) pauseChange(c *cli.Context, cl *target, of shownChange) error {
 	switch {
-	case of.Kind == ui.KindLease:
+	case of.Kind == cluster.KindLease:
 		return cannot(c, of, "a lease cannot be paused", "'jorc cluster pause' keeps hosts that wait from getting theirs")
-	case of.Kind == ui.KindFiles:
+	case of.Kind == cluster.KindFiles:
 		return cannot(c, of, "a stage cannot be paused", "'jorc cluster hold --role ROLE' keeps its hosts as they are")
-	case of.Kind == ui.KindRun:
+	case of.Kind == cluster.KindRun:
 		return cannot(c, of, "a run cannot be paused", "'jorc cluster pause' pauses the cluster, 'jorc change cancel "+of.ID+"' ends the run")
 	case of.Ended:
 		return over(c, of)
@@ -452,13 +453,13 @@ func (e *environment) resumeChange(c *cli.Context, cl *target, of shownChange) e
 	switch {
 	case err != nil:
 		return err
-	case of.Kind == ui.KindLease:
+	case of.Kind == cluster.KindLease:
 		return cannot(c, of, "a lease is not paused", "'jorc change why "+of.Name+"' says what it waits for")
-	case of.Kind == ui.KindFiles:
+	case of.Kind == cluster.KindFiles:
 		return e.resumeStage(c, cl, of.Name, "")
 	case exceptions.OverBudget != "" || exceptions.DuringFreeze != "":
 		return cannot(c, of, "--over-budget and --during-freeze of a resume are for files", "'jorc update trigger' and 'jorc cluster run' take them")
-	case of.Kind == ui.KindRun:
+	case of.Kind == cluster.KindRun:
 		return cannot(c, of, "a run is not paused by itself", "'jorc change retry "+of.ID+"' runs it again where it failed")
 	case of.Ended:
 		return over(c, of)
@@ -468,11 +469,11 @@ func (e *environment) resumeChange(c *cli.Context, cl *target, of shownChange) e
 
 func (e *environment) approveChange(c *cli.Context, cl *target, of shownChange) error {
 	switch {
-	case of.Kind == ui.KindLease:
+	case of.Kind == cluster.KindLease:
 		return cannot(c, of, "a lease needs no approval", "'jorc change why "+of.Name+"' says what it waits for")
-	case of.Kind == ui.KindFiles:
+	case of.Kind == cluster.KindFiles:
 		return e.approveStage(c, cl, of.Name)
-	case of.Kind == ui.KindRun:
+	case of.Kind == cluster.KindRun:
 		return e.approveRun(c, cl, of.Name)
 	case of.Ended:
 		return over(c, of)
@@ -482,13 +483,13 @@ func (e *environment) approveChange(c *cli.Context, cl *target, of shownChange) 
 
 func (e *environment) cancelChange(c *cli.Context, cl *target, of shownChange) error {
 	switch {
-	case of.Kind != ui.KindRun && c.Bool("kill"):
+	case of.Kind != cluster.KindRun && c.Bool("kill"):
 		return cannot(c, of, "--kill is for runs", "hosts that are at work end their task")
-	case of.Kind == ui.KindLease:
+	case of.Kind == cluster.KindLease:
 		return cannot(c, of, "only its host ends a lease", "'jorc maintenance end' on "+of.Name+", or 'jorc change give-up "+of.Name+"', and its place goes to the next")
-	case of.Kind == ui.KindFiles:
+	case of.Kind == cluster.KindFiles:
 		return cannot(c, of, "a change of files ends when its data is as before", "write the value from before: hosts that wait then have nothing to take")
-	case of.Kind == ui.KindRun:
+	case of.Kind == cluster.KindRun:
 		return e.cancelRun(c, cl, of.Name)
 	case of.past:
 		return over(c, of)
@@ -508,13 +509,13 @@ func (e *environment) retryChange(c *cli.Context, cl *target) error {
 		return err
 	}
 	switch {
-	case of.Kind == ui.KindLease:
+	case of.Kind == cluster.KindLease:
 		return cannot(c, of, "a lease does nothing that could be tried again", "'jorc maintenance begin' on "+of.Name+" asks again")
-	case of.Kind == ui.KindFiles && c.Bool("from-start"):
+	case of.Kind == cluster.KindFiles && c.Bool("from-start"):
 		return cannot(c, of, "--from-start is for versions and runs", "leave it out")
-	case of.Kind == ui.KindFiles:
+	case of.Kind == cluster.KindFiles:
 		return e.resumeStage(c, cl, of.Name, host)
-	case of.Kind == ui.KindRun:
+	case of.Kind == cluster.KindRun:
 		return e.retryRun(c, cl, of.Name, host)
 	case host == "":
 		return cannot(c, of, "which host is to try again is missing", "'jorc change retry "+of.ID+" HOST'")
@@ -548,11 +549,11 @@ func (e *environment) changeHistory(c *cli.Context, cl *target) error {
 		switch {
 		case err != nil:
 			return err
-		case of.Kind == ui.KindRun:
+		case of.Kind == cluster.KindRun:
 			return e.showRun(c, cl, of.Name)
-		case of.Kind == ui.KindLease:
+		case of.Kind == cluster.KindLease:
 			return cannot(c, of, "it is in progress", "'jorc change show "+of.ID+"' shows it")
-		case of.Kind == ui.KindFiles:
+		case of.Kind == cluster.KindFiles:
 			return cannot(c, of, "no history is kept of files", "'jorc cluster events' has what happened")
 		case of.Ended:
 			return e.showHistory(c, cl, of.Name)
@@ -563,12 +564,12 @@ func (e *environment) changeHistory(c *cli.Context, cl *target) error {
 	if err != nil {
 		return err
 	}
-	all = slices.DeleteFunc(all, func(x shownChange) bool { return !x.Ended || x.Kind == ui.KindFiles })
+	all = slices.DeleteFunc(all, func(x shownChange) bool { return !x.Ended || x.Kind == cluster.KindFiles })
 	return e.print(c, changeListing(all, "outcome", "why"), all)
 }
 
 func (e *environment) changeLogs(c *cli.Context, cl *target, of shownChange) error {
-	if of.Kind != ui.KindRun {
+	if of.Kind != cluster.KindRun {
 		return cannot(c, of, "only runs send the output of their tasks", "'jorc workflow logs' on the host prints those of its workflows")
 	}
 	return e.runLogs(c, cl, of.Name, argument(c, 1))

@@ -14,7 +14,6 @@ import (
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/stage"
 	"github.com/jorc/jorc/internal/text"
-	"github.com/jorc/jorc/internal/ui"
 )
 
 func stageCommand(env *environment) *cli.Command {
@@ -61,9 +60,9 @@ func (e *environment) listStages(c *cli.Context, cl *target) error {
 	for _, s := range all {
 		noteUnorchestratedStage(c, s)
 	}
-	l := listingOf("stage,state*,hosts,waiting,at_work,failed,since", all, func(s stage.Status) []string {
+	l := listingOf("stage,state*,hosts,waiting,working,failed,since", all, func(s stage.Status) []string {
 		return []string{
-			s.Stage, s.State, strconv.Itoa(s.Counts.Hosts), strconv.Itoa(s.Counts.Waiting), strconv.Itoa(s.Counts.AtWork),
+			s.Stage, s.State, strconv.Itoa(s.Counts.Members), strconv.Itoa(s.Counts.Waiting), strconv.Itoa(s.Counts.Working),
 			strconv.Itoa(s.Counts.Failed), when(s.Since),
 		}
 	})
@@ -208,7 +207,7 @@ func (e *environment) giveUpTurns(c *cli.Context, cl *target, host string) error
 	note(c, "the next host may begin; %s continues with its files when it can", printable(host))
 	rows, all := [][]string{}, []map[string]string{}
 	for _, name := range stages {
-		id := ui.KindFiles + "." + name
+		id := cluster.KindFiles + "." + name
 		rows, all = append(rows, []string{host, id}), append(all, map[string]string{"host": host, "change": id})
 	}
 	return e.print(c, rowsOf("host,change", rows...), all)

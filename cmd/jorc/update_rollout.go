@@ -96,7 +96,7 @@ func rolloutRows(s rollout.Status) [][]string {
 		add("over budget", "%s", s.OverBudget)
 	}
 	n := s.Now
-	add("members", "%d: %d done, %d working, %d pending, %d failed, %d down%s", n.Members, n.Done, n.Working, n.Pending, n.Failed, n.Down,
+	add("members", "%d: %d done, %d working, %d waiting, %d failed, %d down%s", n.Members, n.Done, n.Working, n.Waiting, n.Failed, n.Down,
 		nonzero(count{n.Held, "held"}))
 	if n.GivenUp > 0 {
 		add("given up", "%s", text.Count(n.GivenUp, "member", "members"))
@@ -356,7 +356,7 @@ func rolloutProgress(s rollout.Status, hosts []rollout.HostProgress) terminal.Pr
 		p.Title += fmt.Sprintf(", %d working, %d failed", n.Working, n.Failed)
 		n.Working, n.Failed = 0, 0
 	}
-	p.Title += nonzero(count{n.Working, "working"}, count{n.Failed, "failed"}, count{n.Pending, "pending"}, count{n.Down, "down"}, count{n.GivenUp, "given up"}, count{n.Held, "held"})
+	p.Title += nonzero(count{n.Working, "working"}, count{n.Failed, "failed"}, count{n.Waiting, "waiting"}, count{n.Down, "down"}, count{n.GivenUp, "given up"}, count{n.Held, "held"})
 	for _, h := range hosts {
 		kind := terminal.Waiting
 		switch h.State {

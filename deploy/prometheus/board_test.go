@@ -69,10 +69,9 @@ var boards = []board{
 		{"Cluster", []string{"jorc_cluster_"}, nil},
 		{"Orchestrator", []string{"jorc_orchestrat"}, nil},
 	}},
-	{"jorc-change.json", "jorc: changes", "What reaches the hosts of a cluster: rollouts, stages, runs, rules.", false, []section{
+	{"jorc-change.json", "jorc: changes", "What reaches the hosts of a cluster: changes, budget, runs, rules.", false, []section{
 		{"Budget", []string{"jorc_budget_"}, nil},
-		{"Rollout", []string{"jorc_rollout_"}, nil},
-		{"Stages", []string{"jorc_stage_"}, nil},
+		{"Changes", []string{"jorc_change_"}, nil},
 		{"Runs", []string{"jorc_run"}, nil},
 		{"Rules", []string{"jorc_rule_"}, nil},
 	}},
@@ -83,7 +82,7 @@ var boards = []board{
 			"Goroutines": {expr: `go_goroutines{job="jorc", instance=~"$instance"}`, legend: "{{instance}}", kind: "timeseries", unit: "short"},
 		}},
 		{"Services", []string{"jorc_services", "jorc_check_"}, nil},
-		{"Templates", []string{"jorc_template", "jorc_renders_", "jorc_files_", "jorc_reloads_", "jorc_change_"}, nil},
+		{"Templates", []string{"jorc_template", "jorc_renders_", "jorc_files_", "jorc_reloads_", "jorc_data_to_file_"}, nil},
 		{"Processes", []string{"jorc_process_"}, nil},
 		{"Convergence", []string{"jorc_convergence", "jorc_drifted_"}, nil},
 		{"Schedules", []string{"jorc_schedule_"}, nil},

@@ -118,7 +118,7 @@ service "web" {
 		if down := states["JorcAgentDown"]; len(states) != len(rules(t)) || down.State != "pending" || !down.alerts(s.servers[2].Node) {
 			return fmt.Errorf("%d rules, %+v", len(states), down)
 		}
-		for _, name := range []string{"JorcNoOrchestrator", "JorcTwoOrchestrators", "JorcDamagedDocument", "JorcRolloutPaused", "JorcConsulUnreachable"} {
+		for _, name := range []string{"JorcNoOrchestrator", "JorcTwoOrchestrators", "JorcDamagedDocument", "JorcChangeStopped", "JorcConsulUnreachable"} {
 			if r := states[name]; r.State != "inactive" {
 				return fmt.Errorf("%+v", r)
 			}
@@ -129,7 +129,7 @@ service "web" {
 
 // afterEvents matches metrics that have no series, or are 0, until something happens that does not in a
 // test: a due time, a missed one, a host that waits for its turn, a certificate or a token that ends.
-var afterEvents = regexp.MustCompile(`jorc_\w+_last_(missed|run)_|jorc_stage_wait_start_|jorc_expiry_`)
+var afterEvents = regexp.MustCompile(`jorc_\w+_last_(missed|run)_|jorc_change_wait_start_|jorc_expiry_`)
 
 // answersPanels returns an error if Prometheus has no series for a panel.
 func (s *site) answersPanels(ctx context.Context) error {

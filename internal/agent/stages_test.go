@@ -82,7 +82,7 @@ func newStagedHost(t *testing.T, conf string) *host {
 	}
 	h.put("app/limit", "1")
 	h.start()
-	if s := h.wantStageState(stage.StateWaiting); s.Counts != (stage.Counts{Hosts: 1, Silent: 1}) || s.Hosts[0].Waits == "" {
+	if s := h.wantStageState(stage.StateWaiting); s.Counts != (pace.Counts{Members: 1, Waiting: 1}) || s.Hosts[0].Waits == "" {
 		t.Errorf("before the first content: got %+v", s)
 	}
 	h.put("app/name", "a")
@@ -255,7 +255,7 @@ func TestStageSetBack(t *testing.T) {
 	h.wantFile("reloads", reloads)
 	h.put("app/limit", "1")
 	s := h.wantStageState(stage.StateDone)
-	if host := s.Hosts[0]; len(s.Stops) != 0 || s.Counts != (stage.Counts{Hosts: 1}) || host.State != "" || host.Reason != "" || len(host.Changed) != 0 {
+	if host := s.Hosts[0]; len(s.Stops) != 0 || s.Counts != (pace.Counts{Members: 1, Done: 1}) || host.State != "" || host.Reason != "" || len(host.Changed) != 0 {
 		t.Errorf("got %+v", s)
 	}
 

@@ -79,11 +79,25 @@ func (a Answer) Open() bool {
 	return a.ID != "" && (a.State == GrantAccepted || a.State == GrantFailed || a.State == GrantStranded)
 }
 
+// Kinds of changes.
+const (
+	KindVersion = "version" // a rollout
+	KindFiles   = "files"   // new content of a stage
+	KindRun     = "run"
+	KindLease   = "lease" // a host asks for itself
+)
+
+// ChangeKinds returns the kinds of changes, in the order in which they are listed.
+func ChangeKinds() []string { return []string{KindVersion, KindFiles, KindRun, KindLease} }
+
+// ChangeID is the id of a change for people: KIND.NAME. The name is a version, a stage, the id of a run, or a host.
+func ChangeID(kind, name string) string { return kind + "." + name }
+
 // VersionChange is the id of the change that brings hosts the desired version: a cluster has one, whatever the version.
 const VersionChange = "version"
 
 // FilesChange is the id of the change that brings hosts new content of a stage: it lives as long as the stage.
-func FilesChange(stage string) string { return "files." + stage }
+func FilesChange(stage string) string { return ChangeID(KindFiles, stage) }
 
 // StageOf is the stage of the change with an id; ok is false if that is another change.
 func StageOf(change string) (stage string, ok bool) {
@@ -91,7 +105,7 @@ func StageOf(change string) (stage string, ok bool) {
 }
 
 // LeaseChange is the id of the lease of a host among changes: it has at most one.
-func LeaseChange(node string) string { return "lease." + node }
+func LeaseChange(node string) string { return ChangeID(KindLease, node) }
 
 // Kept says why the host itself begins nothing that disturbs it: its hold file, or a lease that it
 // has. Empty: nothing keeps it.

@@ -90,6 +90,30 @@ func Show(l change.Lease) Shown {
 	return s
 }
 
+// Progress is how far the lease is: a host in trouble failed.
+func (s Shown) Progress() pace.State {
+	switch {
+	case s.State == ShownGivenUp:
+		return pace.Left
+	case s.Trouble:
+		return pace.Failed
+	case s.State == ShownGranted:
+		return pace.Working
+	}
+	return pace.Pending
+}
+
+// Blocker is what a lease that waits waits for.
+func (s Shown) Blocker() pace.Blocker {
+	switch s.Code {
+	case pace.BecauseFreeze:
+		return pace.BlockedByFreeze
+	case pace.BecauseHalted:
+		return pace.BlockedByCluster
+	}
+	return pace.BlockedByHosts
+}
+
 // ErrNone: the host has no lease.
 var ErrNone = errors.New("it has no lease")
 

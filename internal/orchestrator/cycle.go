@@ -166,7 +166,6 @@ func (t *term) steps(ctx context.Context, r *Report) (again bool, err error) {
 		}
 		err = t.decide(ctx, t.input(&state, now), r)
 		seen.runs, seen.runsKnown = runsProgress(t.o.Deciders)
-		seen.stages, seen.stagesKnown = stagesSeen(t.o.Deciders, t.held.Session())
 	}
 	t.setObserved(seen)
 	if last == nil || len(events) > 0 {

@@ -29,7 +29,6 @@ type stagesDecider struct {
 	// waiting are the gates that stages wait for, as of the last plan of session.
 	waiting map[string]waitingGate
 	session string
-	seen    map[string]stageSeen // replaced as a whole in each cycle
 	// settled are the stages in which nothing was left to do, and for which session
 	// that was found. Their documents are read again once a host reports news.
 	settled map[string]string
@@ -62,16 +61,6 @@ func stageGates(deciders []Decider, session string) (ids []string, known bool) {
 	return nil, true
 }
 
-// stagesSeen returns the stages as the last cycle of session saw them.
-func stagesSeen(deciders []Decider, session string) (all map[string]stageSeen, ok bool) {
-	for _, d := range deciders {
-		if d, is := d.(*stagesDecider); is {
-			return d.seen, d.seen != nil && d.session == session
-		}
-	}
-	return nil, false
-}
-
 // nextDue returns when time alone changes a gate or opens a window; the zero time: never.
 func (d *stagesDecider) nextDue() (due time.Time) {
 	for _, g := range d.waiting {
@@ -91,14 +80,8 @@ func (d *stagesDecider) Decide(ctx context.Context, in Input) (err error) {
 		}
 	}()
 	hosts := stage.HostsOf(&in.State)
-	before := d.seen
-	if d.session != in.Session {
-		before = nil // another orchestrator decided meanwhile
-	}
-	d.seen = map[string]stageSeen{}
 	var active []string
 	for _, name := range slices.Sorted(maps.Keys(hosts)) {
-		d.seen[name] = seeStage(hosts[name], before[name].stopped, before[name], in.Now)
 		if busy(hosts[name]) || d.settled[name] != in.Session {
 			active = append(active, name)
 		}
@@ -171,9 +154,6 @@ func (d *stagesDecider) stage(ctx context.Context, in Input, r *round, name stri
 	}
 	plan := stage.Plan(documents.Book, documents.Stops, state, in.Now)
 	gate := waitingFor(documents, plan, in.Now)
-	seen := d.seen[name]
-	seen.stopped = plan.Stops.Unresumed()
-	d.seen[name] = seen
 	demand.Nodes = plan.Denied
 	r.wants(demand)
 	if len(plan.Offers) == 0 {

@@ -6,11 +6,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/lease"
 	"github.com/jorc/jorc/internal/metrics"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
+	"github.com/jorc/jorc/internal/stage"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -38,22 +42,18 @@ func fleetMetrics() map[string]metrics.Desc {
 		"jorc_budget_hosts_allowed":                        {"How many hosts may be out of service by a limit of the budget: of the cluster, a role, or how many zones. At most 20 roles.", []string{"limit", "name"}},
 		"jorc_budget_hosts_out":                            {"How many hosts, or zones, are out of service by that limit.", []string{"limit", "name"}},
 		"jorc_budget_used_by_failed":                       {"Whether failed hosts use up a limit of the budget, so that nothing that disturbs begins.", []string{"limit", "name"}},
-		"jorc_rollout_info":                                {"Always 1; the labels are the version and the state of the rollout.", []string{"version", "state"}},
-		"jorc_rollout_paused":                              {"Whether the rollout is paused, by what: jorc after failures or a missed deadline, or an operator.", []string{"by"}},
-		"jorc_rollout_waiting":                             {"1 for what a rollout in progress waits for; all 0 when it is over.", []string{"reason"}},
-		"jorc_rollout_members":                             {"Members that take part in the rollout, by progress.", []string{"progress"}},
-		"jorc_rollout_start_timestamp_seconds":             {"When the rollout was triggered.", nil},
-		"jorc_rollout_last_progress_timestamp_seconds":     {"When the last member arrived at the version, or when hosts could begin again after that.", nil},
-		"jorc_stage_hosts":                                 {"Hosts of a stage by state. Stages beyond the first 50 have no series.", []string{"stage", "state"}},
-		"jorc_stage_stopped":                               {"Whether a change of the stage failed on a host or at a gate, and no operator approved it.", []string{"stage"}},
-		"jorc_stage_wait_start_timestamp_seconds":          {"Since when the host waits that has waited longest for its turn, as far as this orchestrator saw it; missing if none waits.", []string{"stage"}},
-		"jorc_runs":                                        {"Runs in progress, by state.", []string{"state"}},
-		"jorc_run_members":                                 {"Members of the runs in progress, by the state of their job.", []string{"state"}},
-		"jorc_run_wait_start_timestamp_seconds":            {"Since when the run waits that has waited longest; missing if no run waits.", nil},
-		"jorc_rule_last_run_timestamp_seconds":             {"When a rule with a schedule last started a run; missing: never. At most 50 rules.", []string{"rule"}},
-		"jorc_rule_next_run_timestamp_seconds":             {"When a rule with a schedule is to start a run next; in the past: it is overdue.", []string{"rule"}},
-		"jorc_rule_last_missed_timestamp_seconds":          {"When a due time of a rule was last found to be missed; missing: never.", []string{"rule"}},
-		"jorc_rule_missed_total":                           {"How often due times of a rule were missed; several in a row count once.", []string{"rule"}},
+		"jorc_change_info":                                 {"Always 1; the labels are a change and its state. A version is one change, and so are the files of each stage; at most 50 stages.", []string{"kind", "change", "state"}},
+		"jorc_change_hosts":                                {"Hosts of a change by what they do. All runs in progress count together, with an empty change, and so do all leases.", []string{"kind", "change", "state"}},
+		"jorc_change_stopped":                              {"Whether a change is stopped, by what: jorc after a failure or a missed deadline, or an operator.", []string{"kind", "change", "by"}},
+		"jorc_change_waiting":                              {"1 for what a change in progress waits for; all 0 when it is over.", []string{"kind", "change", "reason"}},
+		"jorc_change_start_timestamp_seconds":              {"When the version was triggered, or the first host took the new files; missing: no files are on their way.", []string{"kind", "change"}},
+		"jorc_change_last_progress_timestamp_seconds":      {"When the change reached the last host, or when hosts could begin again after that.", []string{"kind", "change"}},
+		"jorc_change_wait_start_timestamp_seconds":         {"Since when a change waits and none of its hosts begins or ends; of runs and leases the one that has waited longest. Missing: none waits.", []string{"kind", "change"}},
+		"jorc_runs":                               {"Runs in progress, by state.", []string{"state"}},
+		"jorc_rule_last_run_timestamp_seconds":    {"When a rule with a schedule last started a run; missing: never. At most 50 rules.", []string{"rule"}},
+		"jorc_rule_next_run_timestamp_seconds":    {"When a rule with a schedule is to start a run next; in the past: it is overdue.", []string{"rule"}},
+		"jorc_rule_last_missed_timestamp_seconds": {"When a due time of a rule was last found to be missed; missing: never.", []string{"rule"}},
+		"jorc_rule_missed_total":                  {"How often due times of a rule were missed; several in a row count once.", []string{"rule"}},
 	} {
 		t := metrics.Gauge
 		if strings.HasSuffix(name, "_total") {
@@ -79,16 +79,15 @@ func (o *Orchestrator) Collect(out *metrics.Exposition) {
 	versions := []string{seen.view.Cluster.Desired}
 	stored, members, known := seen.rollout(o.rollouts)
 	if d := stored.Document; known && stored.Exists {
-		f.collectRollout(d, rollout.Summarize(d, members, time.Now()))
+		f.collectVersion(d, rollout.Summarize(d, members, time.Now()))
 		versions = append(versions, d.Version, d.Previous)
 	}
 	f.collectMembers(seen, versions)
 	if known && seen.state.Control.Budget != nil {
 		f.collectBudget(o.count(&seen.state, members, seen.view.Life))
 	}
-	if seen.stagesKnown {
-		f.collectStages(seen.stages)
-	}
+	f.collectFiles(o.store, seen)
+	f.collectLeases(&seen.state)
 	if seen.runsKnown {
 		f.collectRuns(seen.runs)
 	}
@@ -173,49 +172,85 @@ func (f fleet) collectBudget(a *pace.Account) {
 	}
 }
 
-func (f fleet) collectRollout(d rollout.Document, s rollout.Summary) {
-	f.send("jorc_rollout_info", 1, d.Version, strings.ReplaceAll(d.State(), " ", "_"))
+// collectVersion adds the rollout of the desired version.
+func (f fleet) collectVersion(d rollout.Document, s rollout.Summary) {
+	name := text.Truncate(d.Version, maxLabelBytes)
+	f.send("jorc_change_info", 1, cluster.KindVersion, name, strings.ReplaceAll(d.State(), " ", "_"))
+	f.hosts(cluster.KindVersion, name, s.Counts)
 	paused := d.State() == rollout.Paused
-	f.truth("jorc_rollout_paused", paused && s.PausedByJorc, "jorc")
-	f.truth("jorc_rollout_paused", paused && !s.PausedByJorc, "operator")
-	for _, b := range pace.Blockers() {
-		f.truth("jorc_rollout_waiting", s.Blocker == b, string(b))
-	}
-	for progress, n := range map[string]int{
-		"done": s.Counts.Done, "failed": s.Counts.Failed, "working": s.Counts.Working,
-		"down": s.Counts.Down, "pending": s.Counts.Pending, "given_up": s.Counts.GivenUp, "held": s.Counts.Held,
+	f.truth("jorc_change_stopped", paused && s.PausedByJorc, cluster.KindVersion, name, "jorc")
+	f.truth("jorc_change_stopped", paused && !s.PausedByJorc, cluster.KindVersion, name, "operator")
+	f.waits(cluster.KindVersion, name, s.Blocker)
+	f.moment("jorc_change_start_timestamp_seconds", d.Started, cluster.KindVersion, name)
+	f.moment("jorc_change_last_progress_timestamp_seconds", s.LastProgress, cluster.KindVersion, name)
+}
+
+// hosts adds how far a change is.
+func (f fleet) hosts(kind, name string, n pace.Counts) {
+	for state, n := range map[string]int{
+		"waiting": n.Waiting, "working": n.Working, "done": n.Done, "failed": n.Failed, "down": n.Down, "held": n.Held, "given_up": n.GivenUp,
 	} {
-		f.send("jorc_rollout_members", float64(n), progress)
-	}
-	f.moment("jorc_rollout_start_timestamp_seconds", d.Started)
-	f.moment("jorc_rollout_last_progress_timestamp_seconds", s.LastProgress)
-}
-
-func (f fleet) collectStages(all map[string]stageSeen) {
-	for i, name := range slices.Sorted(maps.Keys(all)) {
-		if i == maxStages {
-			return
-		}
-		s := all[name]
-		for state, n := range s.counts {
-			f.send("jorc_stage_hosts", float64(n), name, state)
-		}
-		f.truth("jorc_stage_stopped", s.stopped, name)
-		f.moment("jorc_stage_wait_start_timestamp_seconds", s.waitingSince, name)
+		f.send("jorc_change_hosts", float64(n), kind, name, state)
 	}
 }
 
+// waits adds what a change waits for.
+func (f fleet) waits(kind, name string, all ...pace.Blocker) {
+	for _, b := range pace.Blockers() {
+		f.truth("jorc_change_waiting", slices.Contains(all, b), kind, name, string(b))
+	}
+}
+
+// collectFiles adds the first stages by name. One whose documents cannot be read is left out.
+func (f fleet) collectFiles(store *kv.Store, o *observation) {
+	hosts := stage.HostsOf(&o.state)
+	names := slices.Sorted(maps.Keys(hosts))
+	for _, name := range names[:min(len(names), maxStages)] {
+		d, err := stage.New(store).Parse(name, o.state.Stages[name])
+		if err != nil {
+			continue
+		}
+		s := stage.Summarize(d, stage.State{Stage: name, Hosts: hosts[name], Halted: idleReason(&o.state) != "", Freezes: o.state.Control.Freezes}, time.Now())
+		f.send("jorc_change_info", 1, cluster.KindFiles, name, s.State)
+		f.hosts(cluster.KindFiles, name, s.Counts)
+		f.truth("jorc_change_stopped", s.State == stage.StateStopped, cluster.KindFiles, name, "jorc")
+		f.waits(cluster.KindFiles, name, s.Blocker)
+		f.moment("jorc_change_start_timestamp_seconds", s.Since, cluster.KindFiles, name)
+		f.moment("jorc_change_last_progress_timestamp_seconds", pace.Latest(s.LastProgress, o.began), cluster.KindFiles, name)
+		f.moment("jorc_change_wait_start_timestamp_seconds", s.WaitingSince, cluster.KindFiles, name)
+	}
+}
+
+// collectLeases adds all leases together.
+func (f fleet) collectLeases(s *cluster.State) {
+	var counts pace.Counts
+	var blockers []pace.Blocker
+	var since time.Time
+	for _, node := range s.Nodes() {
+		l, _, ok := change.LeaseIn(s.Hosts[node])
+		if !ok {
+			continue
+		}
+		shown := lease.Show(l)
+		counts.Add(shown.Progress())
+		if shown.State == lease.ShownWaiting {
+			since = pace.Earliest(since, shown.Since)
+			blockers = append(blockers, shown.Blocker())
+		}
+	}
+	f.hosts(cluster.KindLease, "", counts)
+	f.waits(cluster.KindLease, "", blockers...)
+	f.moment("jorc_change_wait_start_timestamp_seconds", since, cluster.KindLease, "")
+}
+
+// collectRuns adds all runs in progress together, and the rules with a schedule.
 func (f fleet) collectRuns(p runs.Progress) {
 	for _, state := range []runs.State{runs.NeedsApproval, runs.Pending, runs.Running} {
 		f.send("jorc_runs", float64(p.States[state]), strings.ReplaceAll(string(state), "-", "_"))
 	}
-	for state, n := range map[runs.State]int{
-		runs.Pending: p.Jobs.Pending, runs.Running: p.Jobs.Running, runs.Done: p.Jobs.Done,
-		runs.Failed: p.Jobs.Failed, runs.Cancelled: p.Jobs.Cancelled, runs.Lost: p.Jobs.Lost,
-	} {
-		f.send("jorc_run_members", float64(n), string(state))
-	}
-	f.moment("jorc_run_wait_start_timestamp_seconds", p.WaitingSince)
+	f.hosts(cluster.KindRun, "", p.Jobs.Hosts())
+	f.truth("jorc_change_stopped", p.Stopped, cluster.KindRun, "", "jorc")
+	f.moment("jorc_change_wait_start_timestamp_seconds", p.WaitingSince, cluster.KindRun, "")
 	for _, s := range p.Schedules[:min(len(p.Schedules), maxRules)] {
 		rule := text.Truncate(s.Rule, maxLabelBytes)
 		f.moment("jorc_rule_last_run_timestamp_seconds", s.LastRun, rule)

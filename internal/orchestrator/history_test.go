@@ -86,8 +86,8 @@ func TestHistory(t *testing.T) {
 	all := s.history()
 	for version, want := range map[string]rollout.Finished{
 		"v1": {Outcome: rollout.OutcomeDone, Counts: pace.Counts{Members: 1, Done: 1}},
-		"v2": {Outcome: rollout.OutcomeAborted, Why: "by bob: wrong", Counts: pace.Counts{Members: 1, Pending: 1}},
-		"v3": {Outcome: rollout.OutcomeSuperseded, Why: "superseded by v4, triggered by ann at ", Counts: pace.Counts{Members: 1, Pending: 1}},
+		"v2": {Outcome: rollout.OutcomeAborted, Why: "by bob: wrong", Counts: pace.Counts{Members: 1, Waiting: 1}},
+		"v3": {Outcome: rollout.OutcomeSuperseded, Why: "superseded by v4, triggered by ann at ", Counts: pace.Counts{Members: 1, Waiting: 1}},
 		"v4": {Outcome: rollout.OutcomeRolledBack, Counts: pace.Counts{Members: 1, Failed: 1}},
 	} {
 		got := all[version]

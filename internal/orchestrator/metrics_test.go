@@ -94,7 +94,7 @@ func TestFleetMetrics(t *testing.T) {
 		`jorc_host_out_of_service_start_timestamp_seconds{cluster="prod",host="c",reason="down"} TIME`,
 		`jorc_runs{cluster="prod",state="running"} 0`,
 	)
-	if got := s.metrics(o); strings.Contains(got, "jorc_rollout_") || strings.Contains(got, `host="logical"`) || strings.Contains(got, "jorc_run_wait_") {
+	if got := s.metrics(o); strings.Contains(got, `kind="version"`) || strings.Contains(got, `host="logical"`) || strings.Contains(got, "_wait_start_") {
 		t.Errorf("a rollout, a waiting run or a logical member out of service:\n%s", got)
 	}
 
@@ -104,19 +104,20 @@ func TestFleetMetrics(t *testing.T) {
 	s.must(s.cluster.Set(t.Context(), profile.Scope{}, runs.ParamRules, rules, profile.Ref{}))
 	s.wantMetrics(o, `jorc_rule_next_run_timestamp_seconds{cluster="prod",rule="nightly"} TIME`, `jorc_rule_missed_total{cluster="prod",rule="nightly"} 0`)
 	s.wantMetrics(o,
-		`jorc_desired_version_info{cluster="prod",version="v2"} 1`, `jorc_rollout_info{cluster="prod",state="canary",version="v2"} 1`,
-		`jorc_rollout_members{cluster="prod",progress="pending"} 2`, `jorc_rollout_members{cluster="prod",progress="down"} 1`,
-		`jorc_rollout_waiting{cluster="prod",reason="hosts"} 1`, `jorc_rollout_paused{by="jorc",cluster="prod"} 0`,
-		`jorc_rollout_start_timestamp_seconds{cluster="prod"} TIME`, `jorc_rollout_last_progress_timestamp_seconds{cluster="prod"} TIME`,
+		`jorc_desired_version_info{cluster="prod",version="v2"} 1`, `jorc_change_info{change="v2",cluster="prod",kind="version",state="canary"} 1`,
+		`jorc_change_hosts{change="v2",cluster="prod",kind="version",state="waiting"} 2`, `jorc_change_hosts{change="v2",cluster="prod",kind="version",state="down"} 1`,
+		`jorc_change_waiting{change="v2",cluster="prod",kind="version",reason="hosts"} 1`, `jorc_change_stopped{by="jorc",change="v2",cluster="prod",kind="version"} 0`,
+		`jorc_change_start_timestamp_seconds{change="v2",cluster="prod",kind="version"} TIME`,
+		`jorc_change_last_progress_timestamp_seconds{change="v2",cluster="prod",kind="version"} TIME`,
 	)
 	for _, node := range []string{"a", "b"} {
 		s.must(s.ledger.SetState(t.Context(), node, "config", cluster.CategoryState{State: cluster.StateFailed, Version: "v2"}))
 	}
 	s.wantMetrics(o,
-		`jorc_rollout_paused{by="jorc",cluster="prod"} 1`, `jorc_rollout_paused{by="operator",cluster="prod"} 0`,
-		`jorc_rollout_info{cluster="prod",state="paused",version="v2"} 1`,
-		`jorc_rollout_waiting{cluster="prod",reason="pause"} 1`, `jorc_rollout_waiting{cluster="prod",reason="hosts"} 0`,
-		`jorc_rollout_members{cluster="prod",progress="failed"} 2`,
+		`jorc_change_stopped{by="jorc",change="v2",cluster="prod",kind="version"} 1`, `jorc_change_stopped{by="operator",change="v2",cluster="prod",kind="version"} 0`,
+		`jorc_change_info{change="v2",cluster="prod",kind="version",state="paused"} 1`,
+		`jorc_change_waiting{change="v2",cluster="prod",kind="version",reason="pause"} 1`, `jorc_change_waiting{change="v2",cluster="prod",kind="version",reason="hosts"} 0`,
+		`jorc_change_hosts{change="v2",cluster="prod",kind="version",state="failed"} 2`,
 	)
 
 	if got := s.metrics(o); strings.Contains(got, "jorc_budget_") {
@@ -132,7 +133,7 @@ func TestFleetMetrics(t *testing.T) {
 	_, _, err = runs.New(s.store).Ask(t.Context(), "waits", runs.Request{Workflow: "backup"}, "ann")
 	s.must(nil, err)
 	s.wantMetrics(o, `jorc_cluster_paused{cluster="prod"} 1`, `jorc_runs{cluster="prod",state="pending"} 1`,
-		`jorc_run_wait_start_timestamp_seconds{cluster="prod"} TIME`)
+		`jorc_change_wait_start_timestamp_seconds{change="",cluster="prod",kind="run"} TIME`)
 	s.put("nodes/a", "garbage")
 	s.put("current/control", "garbage")
 	s.put("audit/changes", "garbage")
@@ -151,16 +152,16 @@ func TestFleetMetrics(t *testing.T) {
 	}
 }
 
-// TestStageMetrics: the metrics of stages say how many hosts are in which state, whether a
+// TestFilesMetrics: the metrics of files say how many hosts are in which state, whether the
 // change is stopped, and since when hosts wait; they end with the orchestrator.
-func TestStageMetrics(t *testing.T) {
+func TestFilesMetrics(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	policy := cluster.StagePolicy{MaxParallel: "1"}
 	limit := cluster.StageInputs{List: []cluster.StageInput{{Name: "key app/limit", Digest: "d1"}}}
 	for node, report := range map[string]cluster.StageReport{
 		"a": {Policy: policy, Taken: limit, State: cluster.StageRestored, Wants: "c1", Changed: limit},
-		"b": {Policy: policy, Wants: "c1", Changed: limit},
+		"b": {Policy: policy, Wants: "c1", WantsSince: time.Unix(1, 0), Changed: limit},
 		"c": {Policy: policy, Rendered: true},
 		"d": {Policy: policy},
 	} {
@@ -177,10 +178,13 @@ func TestStageMetrics(t *testing.T) {
 	options.Deciders = append(options.Deciders, orchestrator.ForStages())
 	o, stop := s.start(options)
 	s.wantMetrics(o,
-		`jorc_stage_hosts{cluster="prod",stage="edge",state="restored"} 1`, `jorc_stage_hosts{cluster="prod",stage="edge",state="waiting"} 1`,
-		`jorc_stage_hosts{cluster="prod",stage="edge",state="current"} 1`, `jorc_stage_hosts{cluster="prod",stage="edge",state="silent"} 1`,
-		`jorc_stage_hosts{cluster="prod",stage="edge",state="settling"} 0`,
-		`jorc_stage_stopped{cluster="prod",stage="edge"} 1`, `jorc_stage_wait_start_timestamp_seconds{cluster="prod",stage="edge"} TIME`,
+		`jorc_change_info{change="edge",cluster="prod",kind="files",state="stopped"} 1`,
+		`jorc_change_hosts{change="edge",cluster="prod",kind="files",state="failed"} 1`, `jorc_change_hosts{change="edge",cluster="prod",kind="files",state="waiting"} 2`,
+		`jorc_change_hosts{change="edge",cluster="prod",kind="files",state="done"} 1`, `jorc_change_hosts{change="edge",cluster="prod",kind="files",state="working"} 0`,
+		`jorc_change_stopped{by="jorc",change="edge",cluster="prod",kind="files"} 1`, `jorc_change_waiting{change="edge",cluster="prod",kind="files",reason="pause"} 1`,
+		`jorc_change_last_progress_timestamp_seconds{change="edge",cluster="prod",kind="files"} TIME`,
+		`jorc_change_wait_start_timestamp_seconds{change="edge",cluster="prod",kind="files"} TIME`,
+		`jorc_change_hosts{change="",cluster="prod",kind="lease",state="waiting"} 0`,
 	)
 	problems, err := promlint.New(bytes.NewReader(metrics.Collect(o.Collect).Bytes())).Lint()
 	s.must(nil, err)
@@ -188,7 +192,7 @@ func TestStageMetrics(t *testing.T) {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
 	s.must(stage.New(s.store).Resume(t.Context(), "edge", "", cluster.Hold{By: "ann"}))
-	s.wantMetrics(o, `jorc_stage_stopped{cluster="prod",stage="edge"} 0`)
+	s.wantMetrics(o, `jorc_change_stopped{by="jorc",change="edge",cluster="prod",kind="files"} 0`)
 	stop()
 	if got := s.metrics(o); got != "" {
 		t.Errorf("after the orchestrator ended:\n%s", got)
@@ -205,10 +209,10 @@ func TestFleetMetricsCost(t *testing.T) {
 	options := s.deciding()
 	options.Lock = kv.LeaseOptions{} // it outlasts Consul's silence here
 	o, _ := s.start(options)
-	s.wantMetrics(o, `jorc_rollout_info{cluster="prod",state="canary",version="v1"} 1`)
+	s.wantMetrics(o, `jorc_change_info{change="v1",cluster="prod",kind="version",state="canary"} 1`)
 	s.server.Freeze()
 	defer s.server.Thaw()
-	if got := s.metrics(o); !strings.Contains(got, `jorc_rollout_info{cluster="prod",state="canary",version="v1"} 1`) {
+	if got := s.metrics(o); !strings.Contains(got, `jorc_change_info{change="v1",cluster="prod",kind="version",state="canary"} 1`) {
 		t.Errorf("while Consul does not answer:\n%s", got)
 	}
 }
@@ -233,7 +237,7 @@ func TestFleetMetricsBounded(t *testing.T) {
 	options := s.deciding()
 	options.Lock = kv.LeaseOptions{} // a busy machine does not end it meanwhile
 	o, _ := s.start(options)
-	s.wantMetrics(o, `jorc_hosts_out_of_service{cluster="prod",reason="down"} 150`, `jorc_rollout_members{cluster="prod",progress="done"} 1`,
+	s.wantMetrics(o, `jorc_hosts_out_of_service{cluster="prod",reason="down"} 150`, `jorc_change_hosts{change="v149",cluster="prod",kind="version",state="done"} 1`,
 		`jorc_members{cluster="prod",health="none",role="worker",version="v149"} 1`)
 	got := s.metrics(o)
 	if n := strings.Count(got, "\n"); n > 400 {

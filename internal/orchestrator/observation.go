@@ -11,7 +11,6 @@ import (
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
-	"github.com/jorc/jorc/internal/stage"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -29,56 +28,6 @@ type observation struct {
 
 	runs      runs.Progress
 	runsKnown bool // the deciders were asked
-
-	stages      map[string]stageSeen
-	stagesKnown bool
-}
-
-// stageSeen is one stage as the last cycle saw it.
-type stageSeen struct {
-	counts       map[string]int // hosts by state
-	stopped      bool
-	waiting      map[string]time.Time // since when hosts wait for their turn
-	waitingSince time.Time            // the first of them
-}
-
-// States of jorc_stage_hosts beside the ones of a host's report.
-const (
-	stageCurrent = "current" // its files are as its data says
-	stageSilent  = "silent"  // its first content is not rendered yet
-)
-
-// seeStage returns a stage as a cycle sees it; before is what the one before saw.
-func seeStage(hosts []stage.Host, stopped bool, before stageSeen, now time.Time) stageSeen {
-	s := stageSeen{stopped: stopped, waiting: map[string]time.Time{}, counts: map[string]int{
-		stageCurrent: 0, stageSilent: 0, cluster.StageWaiting: 0, cluster.StageChanging: 0, cluster.StageSettling: 0,
-		cluster.StageRestoring: 0, cluster.StageFailed: 0, cluster.StageRestored: 0,
-	}}
-	for _, h := range hosts {
-		r := h.Report
-		if h.Left {
-			continue
-		}
-		if r.Wants != "" && !r.Open() {
-			since, known := before.waiting[h.Node]
-			if !known {
-				since = now
-			}
-			s.waiting[h.Node] = since
-			if s.waitingSince.IsZero() || since.Before(s.waitingSince) {
-				s.waitingSince = since
-			}
-		}
-		state := r.Shown()
-		if _, known := s.counts[state]; !known {
-			state = stageCurrent
-		}
-		if r.Silent() {
-			state = stageSilent
-		}
-		s.counts[state]++
-	}
-	return s
 }
 
 // observe returns the observation of a cycle; before is the previous one of the same

@@ -249,16 +249,17 @@ func (p *Progress) Approved() bool { return p.Approval != nil && p.Approval.Step
 // in one of the others.
 type Counts struct {
 	Members int `json:"members"`
-	Done    int `json:"done"`    // have what the change brings, without an open grant
-	Failed  int `json:"failed"`  // in this change
-	Working int `json:"working"` // with an open grant; without a policy: at work
-	Down    int `json:"down"`    // they follow when they are back
-	Pending int `json:"pending"`
+	Done    int `json:"done"`           // have what the change brings, without an open grant
+	Failed  int `json:"failed"`         // in this change
+	Working int `json:"working"`        // with an open grant; without a policy: at work
+	Down    int `json:"down"`           // they follow when they are back
+	Waiting int `json:"waiting"`        // for their grant, or they have not begun
 	GivenUp int `json:"given_up"`       // by an operator
 	Held    int `json:"held,omitempty"` // held or drained by an operator; they follow when that ends
 }
 
-func (c *Counts) add(s State) {
+// Add counts a host that takes part.
+func (c *Counts) Add(s State) {
 	c.Members++
 	switch s {
 	case HasIt:
@@ -274,7 +275,7 @@ func (c *Counts) add(s State) {
 	case Held:
 		c.Held++
 	case Pending:
-		c.Pending++
+		c.Waiting++
 	}
 }
 

@@ -215,7 +215,7 @@ func (v *Survey) finish() {
 	if v.Phase == Waiting {
 		v.enter(Batch, 1)
 	}
-	if v.quiet() && v.Now.Pending == 0 && !v.TooManyDown() && len(v.HeldUp()) == 0 {
+	if v.quiet() && v.Now.Waiting == 0 && !v.TooManyDown() && len(v.HeldUp()) == 0 {
 		v.end()
 	}
 }

@@ -447,7 +447,7 @@ func (w *world) status() {
 		for _, part := range []struct {
 			n    int
 			what string
-		}{{n.Done, "done"}, {n.Working, "working"}, {n.Failed, "failed"}, {n.Down, "down"}, {n.Held, "held"}, {n.GivenUp, "given up"}, {n.Pending, "pending"}} {
+		}{{n.Done, "done"}, {n.Working, "working"}, {n.Failed, "failed"}, {n.Down, "down"}, {n.Held, "held"}, {n.GivenUp, "given up"}, {n.Waiting, "waiting"}} {
 			if part.n > 0 {
 				said += fmt.Sprintf(", %d %s", part.n, part.what)
 			}

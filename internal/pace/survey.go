@@ -63,7 +63,7 @@ func (v *Survey) survey() {
 			continue
 		}
 		all = append(all, m)
-		v.Now.add(m.State)
+		v.Now.Add(m.State)
 		if m.State == Down && m.Gone {
 			v.gone++
 		}

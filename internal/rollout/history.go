@@ -238,7 +238,7 @@ func finished(d Document, outcome, why string, s State, end time.Time) Finished 
 		f.Hosts = append(f.Hosts, h)
 	}
 	f.Waiting, f.Active = spread(waiting), spread(active)
-	order := []string{HostFailed, HostGivenUp, HostWorking, HostDown, HostHeld, HostPending, HostDone}
+	order := []string{HostFailed, HostGivenUp, HostWorking, HostDown, HostHeld, HostWaiting, HostDone}
 	slices.SortStableFunc(f.Hosts, func(a, b HostTimes) int {
 		return cmp.Or(cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State)), cmp.Compare(seconds(b.Active), seconds(a.Active)), cmp.Compare(a.Node, b.Node))
 	})

@@ -237,7 +237,7 @@ func TestHeldHostsStopNothing(t *testing.T) {
 				f.send()
 				f.try(f.nodes[names[random.IntN(len(names))]])
 				f.work(f.nodes[names[random.IntN(len(names))]])
-				if p := newPlanner(f.doc, f.state(), f.now); (f.doc.Over() || len(p.HeldUp()) > 0) && p.counts.Pending+p.counts.Working == 0 {
+				if p := newPlanner(f.doc, f.state(), f.now); (f.doc.Over() || len(p.HeldUp()) > 0) && p.counts.Waiting+p.counts.Working == 0 {
 					return
 				}
 			}

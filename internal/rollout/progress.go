@@ -11,7 +11,7 @@ import (
 
 // States of HostProgress.
 const (
-	HostPending = "pending" // it waits for its grant, or has not begun
+	HostWaiting = "waiting" // it waits for its grant, or has not begun
 	HostWorking = "working"
 	HostFailed  = "failed"
 	HostDown    = "down"
@@ -56,7 +56,7 @@ func Progress(d Document, s State, now time.Time) []HostProgress {
 			all = append(all, h)
 		}
 	}
-	order := []string{HostFailed, HostWorking, HostDown, HostGivenUp, HostHeld, HostPending, HostDone, HostApart}
+	order := []string{HostFailed, HostWorking, HostDown, HostGivenUp, HostHeld, HostWaiting, HostDone, HostApart}
 	slices.SortStableFunc(all, func(a, b HostProgress) int {
 		return cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State))
 	})
@@ -99,7 +99,7 @@ func (p *planner) hostProgress(m ranked, o pace.Outlook) HostProgress {
 	case pace.HasIt:
 		h.State, h.Since = HostDone, m.Arrived
 	case pace.Pending:
-		h.State, h.Detail = HostPending, cmp.Or(m.unmet(p.doc), "it has not begun")
+		h.State, h.Detail = HostWaiting, cmp.Or(m.unmet(p.doc), "it has not begun")
 		if p.doc.Paced() {
 			h.Detail = o.Why(m.in).Text(p.Words.Noun)
 		}

@@ -246,7 +246,7 @@ func testSupersede(t *testing.T, f *system) {
 	_, err = f.Show(t.Context())
 	f.wantIs("Show of another version", err, rollout.ErrNone, `says "v9"`)
 	f.replace(s, next)
-	if status, err := f.Show(t.Context()); err != nil || status.Version != "v9" || status.Now.Pending != 3 {
+	if status, err := f.Show(t.Context()); err != nil || status.Version != "v9" || status.Now.Waiting != 3 {
 		t.Errorf("Show = %+v, %v", status, err)
 	}
 }

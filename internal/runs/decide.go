@@ -161,6 +161,8 @@ func (d *Decider) refresh(ctx context.Context, o *Observed, now time.Time) (err 
 type Progress struct {
 	States map[State]int // how many runs are in each state: needs-approval, pending or running
 	Jobs   Counts        // of all these runs
+	// Stopped: one of them begins on no further member, as too many failed.
+	Stopped bool
 	// WaitingSince is since when the run waits that has waited longest: nothing of it
 	// runs, and something has yet to begin. Zero: no run waits.
 	WaitingSince time.Time
@@ -184,6 +186,7 @@ func (st *readState) progress(c Changes) Progress {
 		}
 		p.States[r.State]++
 		p.Jobs.merge(r.Counts)
+		p.Stopped = p.Stopped || r.Stopped != ""
 		if r.State == Running && (r.Counts.Running > 0 || r.Counts.Pending == 0) {
 			continue
 		}

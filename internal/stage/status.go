@@ -24,16 +24,16 @@ const (
 
 // Status is one stage for people.
 type Status struct {
-	Stage       string    `json:"stage"`
-	State       string    `json:"state"`
-	Since       time.Time `json:"since,omitzero"` // of the present change, or of the end of the last one
-	MaxParallel string    `json:"max_parallel"`
-	Canary      int       `json:"canary"`
-	ZoneByZone  bool      `json:"zone_by_zone"`
-	Gates       string    `json:"gates,omitempty"` // what comes between two steps, as the flags of 'jorc update trigger' set it
-	ApproveEach bool      `json:"approve_each"`
-	Windows     []string  `json:"windows,omitempty"` // of hosts: all must be open
-	Counts      Counts    `json:"counts"`
+	Stage       string      `json:"stage"`
+	State       string      `json:"state"`
+	Since       time.Time   `json:"since,omitzero"` // of the present change, or of the end of the last one
+	MaxParallel string      `json:"max_parallel"`
+	Canary      int         `json:"canary"`
+	ZoneByZone  bool        `json:"zone_by_zone"`
+	Gates       string      `json:"gates,omitempty"` // what comes between two steps, as the flags of 'jorc update trigger' set it
+	ApproveEach bool        `json:"approve_each"`
+	Windows     []string    `json:"windows,omitempty"` // of hosts: all must be open
+	Counts      pace.Counts `json:"counts"`
 	// Step is the present step, where the stage has gates; PassedGate is the last gate
 	// that the stage passed.
 	Step       *StepStatus      `json:"step,omitempty"`
@@ -56,18 +56,6 @@ type StepStatus struct {
 	Waits    []string           `json:"waits"` // what the next step waits for
 }
 
-// Counts are the hosts of a stage by what is expected of them.
-type Counts struct {
-	Hosts   int `json:"hosts"`
-	Waiting int `json:"waiting"`
-	AtWork  int `json:"at_work"`
-	Failed  int `json:"failed"` // or restored, until the data is as it was
-	Silent  int `json:"silent"` // their first content is not rendered yet
-}
-
-// Done is how many hosts have what they want.
-func (n Counts) Done() int { return n.Hosts - n.Waiting - n.AtWork - n.Failed - n.Silent }
-
 // HostStatus is one host of a stage.
 type HostStatus struct {
 	Node    string    `json:"node"`
@@ -82,11 +70,12 @@ type HostStatus struct {
 // Describe returns what a plan would be made of, for people. It is a pure function.
 func Describe(d Documents, s State, orchestrated bool, now time.Time) Status {
 	p := newPlanner(d.Book, d.Stops, s, now)
+	sum := p.summary()
 	st := Status{
-		Stage: s.Stage, State: StateDone, Since: d.Book.Since, Orchestrated: orchestrated,
+		Stage: s.Stage, State: sum.State, Counts: sum.Counts, Since: d.Book.Since, Orchestrated: orchestrated,
 		MaxParallel: p.policy.MaxParallel.String(), Canary: p.policy.Canary, ZoneByZone: p.policy.ZoneByZone, Stops: []Stop{}, Hosts: []HostStatus{},
 	}
-	busy := p.busy()
+	busy, wanting := p.busy(), 0
 	for _, h := range p.hosts {
 		r := h.Report
 		one := HostStatus{Node: h.Node, Zone: h.Zone, State: r.Shown(), Changed: []string{}}
@@ -98,28 +87,14 @@ func Describe(d Documents, s State, orchestrated bool, now time.Time) Status {
 			if !r.Unhealthy() || r.Wants != h.Answer.Tag {
 				one.Since = r.WantsSince
 			}
-			if st.Counts.Waiting++; !d.Book.Active && (st.Counts.Waiting == 1 || r.WantsSince.Before(st.Since)) {
+			if wanting++; !d.Book.Active && (wanting == 1 || r.WantsSince.Before(st.Since)) {
 				st.Since = r.WantsSince // no host has taken it yet
 			}
 		}
 		if r.Silent() {
 			one.Waits = "its first content is not rendered yet"
-			st.Counts.Silent++
-		}
-		st.Counts.Hosts++
-		switch {
-		case r.Open():
-			st.Counts.AtWork++
-		case r.Unhealthy() && !r.TakenBack():
-			st.Counts.Failed++
 		}
 		st.Hosts = append(st.Hosts, one)
-	}
-	switch {
-	case st.Counts.Waiting+st.Counts.AtWork > 0:
-		st.State = StateChanging
-	case st.Counts.Silent > 0:
-		st.State = StateWaiting
 	}
 	if p.policy.Gated() {
 		st.Gates, st.ApproveEach, st.PassedGate = p.policy.GatesString(), p.policy.ApproveEach, d.Book.PassedGate
@@ -128,9 +103,6 @@ func Describe(d Documents, s State, orchestrated bool, now time.Time) Status {
 		st.Step = &StepStatus{
 			Number: step.Number, Text: step.String(), Hosts: step.HostNames(), Gate: step.Gate, Approved: step.Approved, Waits: p.stepWaits(),
 		}
-		if p.stepPending() {
-			st.State = StateChanging
-		}
 	}
 	for _, h := range p.hosts {
 		if text := h.Report.Policy.Window; text != "" && !slices.Contains(st.Windows, text) {
@@ -138,9 +110,6 @@ func Describe(d Documents, s State, orchestrated bool, now time.Time) Status {
 		}
 	}
 	st.Stops, st.Exempt = append(st.Stops, d.Stops.Stops...), d.Stops.Exempt
-	if d.Stops.Unresumed() {
-		st.State = StateStopped
-	}
 	return st
 }
 

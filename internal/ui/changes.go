@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/change"
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/lease"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
@@ -17,17 +18,6 @@ import (
 	"github.com/jorc/jorc/internal/stage"
 	"github.com/jorc/jorc/internal/text"
 )
-
-// Kinds of changes.
-const (
-	KindVersion = "version" // a rollout
-	KindFiles   = "files"   // new content of a stage
-	KindRun     = "run"
-	KindLease   = "lease" // a host asks for itself
-)
-
-// ChangeKinds returns the kinds of changes, in the order in which they are listed.
-func ChangeKinds() []string { return []string{KindVersion, KindFiles, KindRun, KindLease} }
 
 // ChangeRow is one change in a list of all: what reaches hosts one after the other.
 type ChangeRow struct {
@@ -47,63 +37,62 @@ type ChangeRow struct {
 }
 
 func changeRow(kind, name string) ChangeRow {
-	return ChangeRow{ID: kind + "." + name, Kind: kind, Name: name}
+	return ChangeRow{ID: cluster.ChangeID(kind, name), Kind: kind, Name: name}
+}
+
+// counting adds the numbers of hosts.
+func (r ChangeRow) counting(n pace.Counts) ChangeRow {
+	r.Hosts, r.Done, r.Working, r.Failed = n.Members, n.Done, n.Working, n.Failed
+	return r
 }
 
 // VersionRow is the rollout of the desired version.
 func VersionRow(s rollout.Status) ChangeRow {
-	r := changeRow(KindVersion, s.Version)
+	r := changeRow(cluster.KindVersion, s.Version)
 	r.What, r.State, r.By, r.Since, r.Ended = "version "+s.Version, s.StateText(), s.By, s.Started, s.Over()
-	r.Hosts, r.Done, r.Working, r.Failed, r.Waits = s.Now.Members, s.Now.Done, s.Now.Working, s.Now.Failed, strings.Join(s.Waits, "; ")
-	return r
+	r.Waits = strings.Join(s.Waits, "; ")
+	return r.counting(s.Now)
 }
 
 // FinishedRow is a rollout that ended.
 func FinishedRow(f rollout.Finished) ChangeRow {
-	r := changeRow(KindVersion, f.ID)
+	r := changeRow(cluster.KindVersion, f.ID)
 	r.What, r.State, r.By, r.Since, r.Ended = "version "+f.Version, f.Outcome, f.By, f.Started, true
-	r.Hosts, r.Done, r.Failed, r.Waits = f.Counts.Members, f.Counts.Done, f.Counts.Failed, f.Why
-	return r
+	r.Waits = f.Why
+	return r.counting(f.Counts)
 }
 
 // FilesRow is what a stage brings to its hosts.
 func FilesRow(s stage.Status) ChangeRow {
-	r := changeRow(KindFiles, s.Stage)
+	r := changeRow(cluster.KindFiles, s.Stage)
 	r.What, r.State, r.Since, r.Ended = "files of stage "+s.Stage, s.State, s.Since, s.State == stage.StateDone
-	n := s.Counts
-	r.Hosts, r.Done, r.Working, r.Failed = n.Hosts, n.Done(), n.AtWork, n.Failed
 	if !r.Ended {
 		r.Waits = s.Waits()
 	}
-	return r
+	return r.counting(s.Counts)
 }
 
 // RunRowOf is a run.
 func RunRowOf(run runs.Run) ChangeRow {
-	r := changeRow(KindRun, run.ID)
+	r := changeRow(cluster.KindRun, run.ID)
 	r.What, r.State, r.By, r.Since, r.Ended = "workflow "+run.Request.Workflow+" on "+run.Audience(), string(run.State), run.By, run.Created, run.State.Ended()
-	n := run.Counts
-	r.Hosts, r.Done, r.Working, r.Failed, r.Waits = n.Members, n.Done, n.Running, n.Failed+n.Lost, run.Why
+	r.Waits = run.Why
 	if !r.Ended {
 		r.Waits = run.Waits()
 	}
-	return r
+	return r.counting(run.Counts.Hosts())
 }
 
 // LeaseRow is the lease of a host.
 func LeaseRow(l lease.Shown) ChangeRow {
-	r := changeRow(KindLease, l.Node)
-	r.What, r.State, r.By, r.Since, r.Hosts, r.Waits = "lease of "+l.Node, l.State, l.Node, l.Since, 1, l.Waits
+	r := changeRow(cluster.KindLease, l.Node)
+	r.What, r.State, r.By, r.Since, r.Waits = "lease of "+l.Node, l.State, l.Node, l.Since, l.Waits
 	if l.Reason != "" {
 		r.What += ": " + l.Reason
 	}
-	switch {
-	case l.Trouble:
-		r.Failed = 1
-	case l.State == lease.ShownGranted:
-		r.Working = 1
-	}
-	return r
+	var n pace.Counts
+	n.Add(l.Progress())
+	return r.counting(n)
 }
 
 // CompareChanges sorts changes: the ones in progress first, and the newest first.
@@ -119,7 +108,7 @@ const (
 
 // ChangesQuery selects changes.
 type ChangesQuery struct {
-	Kind  string // one of ChangeKinds; empty: all
+	Kind  string // one of cluster.ChangeKinds; empty: all
 	State string // ChangesInProgress or ChangesEnded; empty: all
 	Page
 }
@@ -138,8 +127,8 @@ type Changes struct {
 // Changes returns the changes that q selects. It returns ErrQuery.
 func (s *Snapshot) Changes(q ChangesQuery) (Changes, error) {
 	v := Changes{About: s.about("change", "list", "--all"), Changes: []ChangeRow{}, Schedules: s.schedules()}
-	if q.Kind != "" && !slices.Contains(ChangeKinds(), q.Kind) {
-		return v, fmt.Errorf("%w: kind %q is none of %s", ErrQuery, q.Kind, strings.Join(ChangeKinds(), ", "))
+	if q.Kind != "" && !slices.Contains(cluster.ChangeKinds(), q.Kind) {
+		return v, fmt.Errorf("%w: kind %q is none of %s", ErrQuery, q.Kind, strings.Join(cluster.ChangeKinds(), ", "))
 	}
 	if q.State != "" && q.State != ChangesInProgress && q.State != ChangesEnded {
 		return v, fmt.Errorf("%w: state %q is neither %s nor %s", ErrQuery, q.State, ChangesInProgress, ChangesEnded)
@@ -186,7 +175,7 @@ func (s stageState) change() ChangeRow {
 	if s.err == nil {
 		return FilesRow(s.status)
 	}
-	r := changeRow(KindFiles, s.name)
+	r := changeRow(cluster.KindFiles, s.name)
 	r.What, r.Waits = "files of stage "+s.name, "how far it is is not known: "+s.err.Error()
 	return r
 }
@@ -233,19 +222,19 @@ func (f *Fleet) Change(ctx context.Context, id string, q ChangeQuery) (Change, e
 	kind, name, _ := strings.Cut(id, ".")
 	v := Change{About: s.about("change", "show", id)}
 	switch kind {
-	case KindVersion:
+	case cluster.KindVersion:
 		err = s.versionChange(&v, name, q)
-	case KindFiles:
+	case cluster.KindFiles:
 		var of Stage
 		if of, err = s.Stage(name, q.Page); err == nil {
 			v.Files, v.ChangeRow = &of, s.derived.stages()[name].change()
 		}
-	case KindRun:
+	case cluster.KindRun:
 		var of Run
 		if of, err = f.Run(ctx, name, q.Page); err == nil {
 			v.Run, v.ChangeRow = &of, RunRowOf(of.RunRow.Run)
 		}
-	case KindLease:
+	case cluster.KindLease:
 		all := s.leases()
 		i := slices.IndexFunc(all, func(l lease.Shown) bool { return l.Node == name })
 		if i < 0 {
@@ -253,7 +242,7 @@ func (f *Fleet) Change(ctx context.Context, id string, q ChangeQuery) (Change, e
 		}
 		v.Lease, v.ChangeRow = &all[i], LeaseRow(all[i])
 	default:
-		return Change{}, fmt.Errorf("%q: %w: an ID is KIND.NAME with one of the kinds %s%s", id, ErrNoChange, strings.Join(ChangeKinds(), ", "), text.Unknown(kind, "kinds", ChangeKinds()))
+		return Change{}, fmt.Errorf("%q: %w: an ID is KIND.NAME with one of the kinds %s%s", id, ErrNoChange, strings.Join(cluster.ChangeKinds(), ", "), text.Unknown(kind, "kinds", cluster.ChangeKinds()))
 	}
 	if errors.Is(err, rollout.ErrNoRollout) || errors.Is(err, stage.ErrNone) || errors.Is(err, runs.ErrNoRun) {
 		err = fmt.Errorf("%w: %w", ErrNoChange, err)

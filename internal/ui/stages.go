@@ -13,6 +13,7 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/stage"
 	"github.com/jorc/jorc/internal/text"
 )
@@ -59,10 +60,10 @@ func (p *parts) documents() map[string]stage.Documents {
 type StageRow struct {
 	Stage string `json:"stage"`
 	// State is stopped, changing, waiting or done; empty: Why says why it is not known.
-	State  string       `json:"state"`
-	Why    string       `json:"why"`
-	Since  time.Time    `json:"since,omitzero"` // of the present change, or of the end of the last one
-	Counts stage.Counts `json:"counts"`
+	State  string      `json:"state"`
+	Why    string      `json:"why"`
+	Since  time.Time   `json:"since,omitzero"` // of the present change, or of the end of the last one
+	Counts pace.Counts `json:"counts"`
 	// Stopped is how many changes are stopped.
 	Stopped int `json:"stopped"`
 }

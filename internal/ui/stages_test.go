@@ -30,7 +30,7 @@ func TestStages(t *testing.T) {
 		}
 		return ""
 	})
-	list, err := s.Changes(ui.ChangesQuery{Kind: ui.KindFiles})
+	list, err := s.Changes(ui.ChangesQuery{Kind: cluster.KindFiles})
 	f.Must(nil, err)
 	if len(list.Changes) != 1 || list.Changes[0].ID != "files.pool" || list.Changes[0].State != "changing" || list.Changes[0].Hosts != 2 || list.Changes[0].Ended {
 		t.Errorf("stages: %s", encoded(t, list))

@@ -166,7 +166,7 @@ func TestRollout(t *testing.T) {
 	if working.Matched != 1 || working.Total != 3 || working.Hosts[0].Granted.IsZero() || working.Hosts[0].Out != "grant" {
 		t.Errorf("working: %+v", working.Hosts)
 	}
-	why := s.Rollout(ui.RolloutQuery{State: "pending"}).Hosts
+	why := s.Rollout(ui.RolloutQuery{State: "waiting"}).Hosts
 	if len(why) == 0 || why[0].Detail == "" {
 		t.Errorf("pending: %+v", why)
 	}
@@ -375,7 +375,7 @@ service_prefix "" { policy = "read" }
 	if err != nil || h.Matched != 3 || len(h.Partial) == 0 {
 		t.Errorf("hosts: %s, %v", encoded(t, h), err)
 	}
-	v, err := now.Changes(ui.ChangesQuery{Kind: ui.KindFiles})
+	v, err := now.Changes(ui.ChangesQuery{Kind: cluster.KindFiles})
 	if err != nil || len(v.Changes) != 1 || v.Changes[0].State != "" || v.Changes[0].Waits == "" || len(v.Partial) == 0 {
 		t.Errorf("stages: %s, %v", encoded(t, v), err)
 	}

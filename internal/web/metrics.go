@@ -32,7 +32,7 @@ func kinds() []string {
 	}
 }
 
-// buckets returns the buckets of jorc_change_to_file_seconds: the minimum is about
+// buckets returns the buckets of jorc_data_to_file_seconds: the minimum is about
 // half a millisecond, and commands run for up to a minute.
 func buckets() []float64 {
 	return []float64{.0005, .001, .0015, .002, .003, .004, .006, .01, .015, .03, .06, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
@@ -41,7 +41,7 @@ func buckets() []float64 {
 // The metrics that the agent counts.
 var (
 	toFileDesc = metrics.Desc{
-		Name: "jorc_change_to_file_seconds", Type: metrics.Histogram,
+		Name: "jorc_data_to_file_seconds", Type: metrics.Histogram,
 		Help: "Time from a change's arrival at this host until its files were replaced.",
 	}
 	jobsDesc     = counterDesc("jorc_renders_total", "Jobs that replaced files (changed) or could not (failed).", "result")

@@ -17,7 +17,7 @@ import (
 var formats = map[string]any{
 	"age": text.Age, "clock": clock, "class": class, "stamp": stamp, "web": webLink, "join": strings.Join, "or_none": orNone,
 	"states": func() []string {
-		return []string{"failed", "working", "down", "given up", "held", "pending", "done", "apart"}
+		return []string{"failed", "working", "down", "given up", "held", "waiting", "done", "apart"}
 	},
 	"list":   func(all ...string) []string { return all },
 	"plural": plural, "changed": cluster.StageInputs.Text,

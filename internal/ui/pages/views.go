@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/ui"
@@ -45,12 +46,12 @@ func (p *Pages) all() []page {
 // moved are pages of before, and where what they showed is now: the page of a change, with the name of the parameter that had the
 // rest of its ID, or the list of a kind.
 var moved = []struct{ path, kind, name string }{
-	{"/rollout", ui.KindVersion, ""},
-	{"/finished", ui.KindVersion, "id"},
-	{"/runs", ui.KindRun, ""},
-	{"/run", ui.KindRun, "id"},
-	{"/stages", ui.KindFiles, ""},
-	{"/stage", ui.KindFiles, "name"},
+	{"/rollout", cluster.KindVersion, ""},
+	{"/finished", cluster.KindVersion, "id"},
+	{"/runs", cluster.KindRun, ""},
+	{"/run", cluster.KindRun, "id"},
+	{"/stages", cluster.KindFiles, ""},
+	{"/stage", cluster.KindFiles, "name"},
 }
 
 // redirect answers for a page of before.
@@ -87,7 +88,7 @@ func (l linker) To(path string, pairs ...string) string { return l.to(path, pair
 func (l linker) HostLink(node string) string    { return l.to("/host", "name", node) }
 func (l linker) ServiceLink(name string) string { return l.to("/service", "name", name) }
 func (l linker) ChangeLink(id string) string    { return l.to("/change", "id", id) }
-func (l linker) RunLink(id string) string       { return l.ChangeLink(ui.KindRun + "." + id) }
+func (l linker) RunLink(id string) string       { return l.ChangeLink(cluster.KindRun + "." + id) }
 
 // pager has the links to the other pages of a list.
 type pager struct {
@@ -174,7 +175,7 @@ func changesPage(q query) (any, ui.About, error) {
 	}
 	kind, state := q.get("kind"), q.get("state")
 	v.Kinds = append(v.Kinds, chip("all kinds", "", state))
-	for _, one := range ui.ChangeKinds() {
+	for _, one := range cluster.ChangeKinds() {
 		v.Kinds = append(v.Kinds, chip(one, one, state))
 	}
 	v.States = append(v.States, chip("all", kind, ""), chip("in progress", kind, ui.ChangesInProgress), chip("ended", kind, ui.ChangesEnded))
@@ -262,7 +263,7 @@ func shares(r ui.Rollout) (all []share) {
 		{Name: rollout.HostDown, Class: "warn", Count: c.Down},
 		{Name: rollout.HostGivenUp, Class: "warn", Count: c.GivenUp},
 		{Name: rollout.HostHeld, Class: "warn", Count: c.Held},
-		{Name: rollout.HostPending, Class: "dim", Count: c.Pending},
+		{Name: rollout.HostWaiting, Class: "dim", Count: c.Waiting},
 	} {
 		s.Begin, begin = begin, begin+s.Count
 		all = append(all, s)
