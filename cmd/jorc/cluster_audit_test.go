@@ -196,7 +196,7 @@ func TestHistoryCommand(t *testing.T) {
 		t.Errorf("list: %+v", got)
 	}
 	one := "id\t20260102T030405Z-v1\nversion\tv1\nprevious\tv0\noutcome\tdone\nby\tann\nreason\trelease\npolicy\tmax-parallel 1, max-failures 0\n" +
-		"started\t2026-01-02T03:04:05Z\nfinished\t2026-01-02T03:14:05Z, after 10m0s\nmembers\t3: 2 done, 1 failed, 0 working, 0 pending, 0 down\n" +
+		"started\t2026-01-02T03:04:05Z\nfinished\t2026-01-02T03:14:05Z, after 10m0s\nmembers\t3: 2 done, 1 failed, 0 working, 0 waiting, 0 down\n" +
 		"waiting\tp50 0s, p90 60s, p99 60s, max 60s (2 hosts)\nactive\tp50 30s, p90 40s, p99 40s, max 40s (2 hosts)\n" +
 		"c\tfailed, waiting 1m0s, active 9m0s: no disk\na\tdone, waiting 0s, active 40s\nleft out\t1 host with shorter times\n"
 	for _, id := range []string{"v1", "20260102T030405Z-v1"} {

@@ -83,7 +83,7 @@ func TestLiveInTmux(t *testing.T) {
 	}
 	shows("a prompt", "READY")
 	tmux.keys("clear; jorc update wait; echo code=$?", "Enter")
-	shows("the first hosts", "v1: batch 1 of 1, 0 working, 0 failed, 1 pending, 13 down", "] 0 / 14", "web-00", "… and 7 more: 6 down, 1 pending")
+	shows("the first hosts", "v1: batch 1 of 1, 0 working, 0 failed, 1 waiting, 13 down", "] 0 / 14", "web-00", "… and 7 more: 6 down, 1 waiting")
 	_, err = cl.ReportWriter("web-fails").Change(t.Context(), func(r cluster.Report) (cluster.Report, error) {
 		return r.With(cluster.CategoryConfig, cluster.CategoryState{
 			State: cluster.StateFailed, Version: "v1", Detail: "\x1b]0;owned\x07\x1b[2J no disk\n" + strings.Repeat("界", 100),

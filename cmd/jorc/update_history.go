@@ -66,7 +66,7 @@ func finishedListing(f rollout.Finished) listing {
 	row("started", when(f.Started))
 	row("finished", fmt.Sprintf("%s, after %s", when(f.Finished), f.Finished.Sub(f.Started)))
 	n := f.Counts
-	row("members", strings.TrimSuffix(fmt.Sprintf("%d: %d done, %d failed, %d working, %d pending, %d down, %d given up",
+	row("members", strings.TrimSuffix(fmt.Sprintf("%d: %d done, %d failed, %d working, %d waiting, %d down, %d given up",
 		n.Members, n.Done, n.Failed, n.Working, n.Waiting, n.Down, n.GivenUp), ", 0 given up")+nonzero(count{n.Held, "held"}))
 	for _, s := range []struct {
 		what  string

@@ -372,7 +372,7 @@ func rolloutProgress(s rollout.Status, hosts []rollout.HostProgress) terminal.Pr
 	return p
 }
 
-// nonzero formats ", 2 pending, 1 down"; zero counts are left out.
+// nonzero formats ", 2 waiting, 1 down"; zero counts are left out.
 func nonzero(counts ...count) (text string) {
 	for _, c := range counts {
 		if c.n > 0 {

@@ -162,7 +162,7 @@ func (r row) line(columns int, colour bool) string {
 	return line
 }
 
-// countStates is "3 failed, 5 pending", in the order in which they come.
+// countStates is "3 failed, 5 waiting", in the order in which they come.
 func countStates(hosts []Host) string {
 	n := map[string]int{}
 	var states []string

@@ -796,7 +796,9 @@ type PaceCounts struct {
 	// Held held or drained by an operator; they follow when that ends
 	Held    *int64 `json:"held,omitempty"`
 	Members int64  `json:"members"`
-	Pending int64  `json:"pending"`
+
+	// Waiting for their grant, or they have not begun
+	Waiting int64 `json:"waiting"`
 
 	// Working with an open grant; without a policy: at work
 	Working int64 `json:"working"`
@@ -1736,8 +1738,8 @@ type SlotsView struct {
 
 // Stage Stage is one stage with its hosts.
 type Stage struct {
-	// Counts Counts are the hosts of a stage by what is expected of them.
-	Counts StageCounts `json:"counts"`
+	// Counts Counts are numbers of hosts. Members is all that take part; each of them is in one of the others.
+	Counts PaceCounts `json:"counts"`
 
 	// Events the last ones, the newest first
 	Events []OrchestratorEvent `json:"events"`
@@ -1769,19 +1771,6 @@ type Stage struct {
 	// Total without the query's filters
 	Total int64  `json:"total"`
 	Why   string `json:"why"`
-}
-
-// StageCounts Counts are the hosts of a stage by what is expected of them.
-type StageCounts struct {
-	AtWork int64 `json:"at_work"`
-
-	// Failed or restored, until the data is as it was
-	Failed int64 `json:"failed"`
-	Hosts  int64 `json:"hosts"`
-
-	// Silent their first content is not rendered yet
-	Silent  int64 `json:"silent"`
-	Waiting int64 `json:"waiting"`
 }
 
 // StageExemption Exemption is content that hosts take although they are frozen, or beyond the budget, because an operator said so: what waited then. Other content waits.
@@ -1825,8 +1814,8 @@ type StageStatus struct {
 	ApproveEach bool  `json:"approve_each"`
 	Canary      int64 `json:"canary"`
 
-	// Counts Counts are the hosts of a stage by what is expected of them.
-	Counts StageCounts `json:"counts"`
+	// Counts Counts are numbers of hosts. Members is all that take part; each of them is in one of the others.
+	Counts PaceCounts `json:"counts"`
 
 	// Exempt Exempt is what hosts take although a rule of the cluster forbids it, and why.
 	Exempt *[]StageExemption `json:"exempt,omitempty"`
