@@ -2,6 +2,7 @@ package stage_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -78,12 +79,11 @@ func plannedLines(p stage.Planned) (lines []recorded.Line) {
 	for _, e := range p.Events {
 		lines = append(lines, recorded.Line{Word: "event", Value: []string{e.Kind, e.Node, e.Text}})
 	}
-	for _, n := range p.Grants {
-		word := "offer"
-		if n.Grants[0].State == pace.Withdrawn {
-			word = "withdraw"
-		}
-		lines = append(lines, recorded.Line{Word: word, Value: n.Node})
+	for _, node := range slices.Sorted(slices.Values(p.Offers)) {
+		lines = append(lines, recorded.Line{Word: "offer", Value: node})
+	}
+	for _, node := range slices.Sorted(slices.Values(p.Withdrawals)) {
+		lines = append(lines, recorded.Line{Word: "withdraw", Value: node})
 	}
 	return append(lines, recorded.Line{Word: "book", Value: p.Book}, recorded.Line{Word: "stops", Value: p.Stops})
 }
