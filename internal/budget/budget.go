@@ -208,7 +208,7 @@ func Waiting(s *cluster.State, stored rollout.Stored, members rollout.State, d D
 	hosts := stage.HostsOf(s)
 	for _, name := range slices.Sorted(maps.Keys(hosts)) {
 		one := d.Stages[name]
-		plan := stage.Plan(one.Book, one.Stops, stage.State{Stage: name, Hosts: hosts[name], Halted: members.Halted != "", Freezes: members.Control.Freezes, Places: account}, now)
+		plan := stage.Plan(one.Book, one.Stops, stage.State{Stage: name, Hosts: hosts[name], Halted: members.Halted, Freezes: members.Control.Freezes, Quiet: members.Quiet, Places: account}, now)
 		add(stageID(name), plan.Denied)
 	}
 	for i := range active {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // Control is what holds a cluster still.
@@ -141,6 +142,17 @@ func (c Control) Halted() (what string, h Hold, ok bool) {
 	}
 	return "", Hold{}, false
 }
+
+// HaltedText says what halts the whole cluster, since when and why; empty: nothing does.
+func (c Control) HaltedText() string {
+	if what, h, is := c.Halted(); is {
+		return what + ": " + text.Line(h.String(), mostHaltedText)
+	}
+	return ""
+}
+
+// mostHaltedText bounds what is said of a pause, in bytes.
+const mostHaltedText = 200
 
 // Frozen returns the freeze that is in force for a member with roles, and its end. What
 // restores is not frozen: ask it only for what disturbs.

@@ -142,8 +142,7 @@ func (d *stagesDecider) stage(ctx context.Context, in Input, r *round, name stri
 	}
 	control := r.State.Control
 	state := stage.State{
-		Stage: name, Session: in.Session, Spec: documents.Spec(), Hosts: hosts, Halted: control.Paused != nil || control.ObserveOnly != nil,
-		Freezes: control.Freezes,
+		Stage: name, Session: in.Session, Spec: documents.Spec(), Hosts: hosts, Halted: control.HaltedText(), Freezes: control.Freezes, Quiet: r.ledger.Value.Quiet,
 	}
 	if state.Gate, err = d.gate(ctx, in, documents, state.Hosts); err != nil {
 		return nil, fmt.Errorf("ask the gate of stage %q: %w", name, err)
@@ -186,7 +185,7 @@ func (d *stagesDecider) stage(ctx context.Context, in Input, r *round, name stri
 // waitingFor returns what a stage waits for: the run of its gate, which
 // the plan may have named just now, and when time changes the gate or opens the window.
 func waitingFor(d stage.Documents, p stage.Planned, now time.Time) *waitingGate {
-	g := waitingGate{next: p.GateNext}
+	g := waitingGate{next: p.Again}
 	if step := p.Book.Step; step != nil && step.Gate != nil {
 		g.run = step.Gate.Run
 	}

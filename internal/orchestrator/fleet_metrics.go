@@ -210,7 +210,7 @@ func (f fleet) collectFiles(store *kv.Store, o *observation) {
 		if err != nil {
 			continue
 		}
-		s := stage.Summarize(d, stage.State{Stage: name, Hosts: hosts[name], Halted: idleReason(&o.state) != "", Freezes: o.state.Control.Freezes}, time.Now())
+		s := stage.Summarize(d, stage.State{Stage: name, Hosts: hosts[name], Halted: idleReason(&o.state), Freezes: o.state.Control.Freezes}, time.Now())
 		f.send("jorc_change_info", 1, cluster.KindFiles, name, s.State)
 		f.hosts(cluster.KindFiles, name, s.Counts)
 		f.truth("jorc_change_stopped", s.State == stage.StateStopped, cluster.KindFiles, name, "jorc")

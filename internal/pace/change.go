@@ -55,6 +55,7 @@ const (
 	OutDown        OutReason = "down"        // its host or its jorc agent is
 	OutCritical    OutReason = "critical"    // one of its checks is
 	OutMaintenance OutReason = "maintenance" // jorc or another program set it
+	OutFailed      OutReason = "failed"      // what a change brought to it did; of that change alone
 )
 
 // Text says in words why a host is out of service without a grant; empty for the other
@@ -67,6 +68,8 @@ func (r OutReason) Text() string {
 		return "a check is critical"
 	case OutMaintenance:
 		return "it is in maintenance"
+	case OutFailed:
+		return "the change failed on it"
 	}
 	return ""
 }
@@ -194,6 +197,20 @@ type Want struct {
 	Works bool
 	// Failure is why the host failed, as it reports; empty: it did not.
 	Failure string
+
+	// Of a change with Change.ByTag: Tags is what the host would take, or takes with the grant that it has, MoreTags that
+	// this is not all, and Proven what it has, with checks that have passed since.
+	Tags, Proven []string
+	MoreTags     bool
+	// Barred is why the kind of the change keeps the host from a grant, and Later why its step has not come yet; empty: they
+	// do not.
+	Barred, Later string
+	// Failing: what the change brought to the host failed. It counts as out of service, whatever its checks say.
+	Failing bool
+	// Stale: the host can no longer accept what it was offered.
+	Stale bool
+	// Exceptions are the rules of the cluster that the host need not follow.
+	Exceptions
 }
 
 // Phase says how far a change has come.
@@ -295,6 +312,13 @@ type Change struct {
 	Disturbs bool
 	// Final: a host that failed is not offered another grant, as in a run. Otherwise it tries again.
 	Final bool
+	// ByTag: hosts take different things of it (Want.Tags), which reach them beside one another. The canary and the order of
+	// zones are of each tag, and its kind moves its steps.
+	ByTag bool
+	// Newcomers is how many hosts without Want.Granted may be offered a grant; below zero: there is no limit.
+	Newcomers int
+	// Windows are lists beside the windows of the policy: one window of each list has to be open.
+	Windows [][]Window
 	// Lease: a host asked for it by itself. Leases together get at most half of the budget.
 	Lease bool
 	// Restores: it takes something back. Unfrozen: freezes do not hold it. OverBudget: nor do the
@@ -386,6 +410,8 @@ func (m Member) Out() OutReason {
 		return InService
 	case m.Part.Granted():
 		return OutGrant
+	case m.Want.Failing && m.Service == InService:
+		return OutFailed
 	}
 	return m.Service
 }

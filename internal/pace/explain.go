@@ -33,6 +33,8 @@ const (
 	BecauseDown     Code = "down"
 	BecauseDeclined Code = "declined"
 	BecauseSilent   Code = "silent" // it did not answer N offers; the next is At
+	BecauseBarred   Code = "barred" // by the rules of its kind, such as the stop of a stage
+	BecauseTag      Code = "tag"    // other hosts try it first: a canary, or another zone
 	BecauseStep     Code = "step"   // another step comes first
 	BecauseTurn     Code = "turn"   // a host of another role or zone comes first
 	BecauseNext     Code = "next"   // the orchestrator offers it a grant next
@@ -67,11 +69,13 @@ type Outlook struct {
 // Outlook returns what comes next.
 func (v *Survey) Outlook() Outlook {
 	o := Outlook{survey: v, stopped: v.stopped(), step: v.Step(), candidates: map[string]bool{}, offered: map[string]bool{}, denied: map[string]Reason{}}
-	said := fmt.Sprintf("phase %s, %d of %d members are admitted", v.StateText(), len(v.Admitted(func(Member) bool { return true })), v.Now.Members)
-	if waits := v.Waits(); len(waits) > 0 {
-		said += "; it waits for " + strings.Join(waits, "; ")
+	if !v.ByTag {
+		said := fmt.Sprintf("phase %s, %d of %d members are admitted", v.StateText(), len(v.Admitted(func(Member) bool { return true })), v.Now.Members)
+		if waits := v.Waits(); len(waits) > 0 {
+			said += "; it waits for " + strings.Join(waits, "; ")
+		}
+		o.waits = Reason{Code: BecauseStep, Said: said}
 	}
-	o.waits = Reason{Code: BecauseStep, Said: said}
 	for _, m := range v.candidates() {
 		o.candidates[m.Node] = true
 	}
@@ -118,6 +122,8 @@ func (o Outlook) Why(m Member) Reason {
 		return o.waits
 	case !o.candidates[m.Node]:
 		return Reason{Code: BecauseTurn}
+	case !v.kept[m.Node].None():
+		return v.kept[m.Node]
 	case o.offered[m.Node]:
 		return Reason{Code: BecauseNext}
 	case denied:
@@ -216,7 +222,7 @@ func (r Reason) Text(what string) string {
 	case BecauseRoom:
 		return fmt.Sprintf("%d may be out of service at one time, and are: %s", r.N, r.Said)
 	}
-	return r.Said // a pause, a halt, a freeze, a hold, why it is apart, the budget
+	return r.Said // a pause, a halt, a freeze, a hold, why it is apart or barred, a canary, the budget
 }
 
 // StateText is the phase with its details, as people see it.

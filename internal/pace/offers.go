@@ -1,10 +1,14 @@
 package pace
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // stopped is why no host at all is offered a grant.
 func (v *Survey) stopped() Reason {
 	frozen, isFrozen := v.Frozen(nil) // the whole cluster
+	isFrozen = isFrozen && !v.ByTag   // hosts of it may have exceptions
 	switch {
 	case !v.Paced():
 		return Reason{Code: BecauseFree}
@@ -40,8 +44,17 @@ func (v *Survey) waits(m *Member) Reason {
 		return Reason{Code: BecauseHeld, Said: m.Aside()}
 	case !m.Up:
 		return Reason{Code: BecauseDown}
-	case isFrozen:
+	case isFrozen && m.Want.DuringFreeze == "":
 		return Reason{Code: BecauseFreeze, Said: frozen.String()}
+	}
+	return v.refuses(m)
+}
+
+// refuses is why a member that is up takes no grant, whatever holds it.
+func (v *Survey) refuses(m *Member) Reason {
+	switch {
+	case m.Want.Barred != "":
+		return Reason{Code: BecauseBarred, Said: m.Want.Barred}
 	case m.Part.declined(v.now):
 		return Reason{Code: BecauseDeclined, Said: m.Part.Reason}
 	case m.Part.Silent() && v.now.Before(m.Part.Rested()):
@@ -54,7 +67,7 @@ func (v *Survey) waits(m *Member) Reason {
 // time, the member may no longer begin, or it has arrived with an earlier grant, of which
 // the orchestrator did not know when it made the offer: an import had overwritten the report.
 func (v *Survey) expired(m Member) bool {
-	if m.State == Working && m.Want.Has && !m.Part.Open() {
+	if m.Want.Stale || m.State == Working && m.Want.Has && !m.Part.Open() {
 		return true
 	}
 	host := *m.Host
@@ -76,12 +89,12 @@ func (v *Survey) triesAgain(m *Member) bool {
 
 // Offers are the grants for which there is room.
 func (v *Survey) Offers() (all []Offer) {
-	v.denied = nil
+	v.denied, v.kept = nil, map[string]Reason{}
 	if !v.stopped().None() {
 		return nil
 	}
-	candidates := v.candidates()
-	slices.SortStableFunc(candidates, func(a, b *Member) int { return a.Part.Tries() - b.Part.Tries() })
+	candidates, tags, newcomers := v.candidates(), v.tags(), v.Newcomers
+	slices.SortStableFunc(candidates, v.compareCandidates)
 	allowed, out := v.Room()
 	count, open := len(out), 0
 	for _, m := range out {
@@ -91,7 +104,19 @@ func (v *Survey) Offers() (all []Offer) {
 	}
 	places := v.Places.Clone()
 	for _, m := range candidates {
-		limit, admitted := places.Admit(m.Node)
+		if why := cmp.Or(tags.keeps(m), v.later(m)); !why.None() {
+			v.kept[m.Node] = why
+			continue
+		}
+		if v.ByTag && !m.Want.Granted && newcomers == 0 {
+			v.kept[m.Node] = Reason{Code: BecauseStep, Said: "the present step has all its hosts"}
+			continue
+		}
+		room := places
+		if m.Want.OverBudget != "" {
+			room = places.Over()
+		}
+		limit, admitted := room.Admit(m.Node)
 		if admitted && m.Out() == InService && !places.IsOut(m.Node) { // one that is out already takes no place
 			limit, admitted = v.leases.admit()
 		}
@@ -109,9 +134,28 @@ func (v *Survey) Offers() (all []Offer) {
 				count++
 			}
 		}
+		tags.take(m)
+		if !m.Want.Granted {
+			newcomers--
+		}
 		all = append(all, Offer{Node: m.Node, Tries: m.Part.Tries(), Until: v.until(*m)})
 	}
 	return all
+}
+
+// compareCandidates sorts candidates: those that did not answer last. Where hosts try tags, the ones in service come first: of the
+// others it is not known why they fail.
+func (v *Survey) compareCandidates(a, b *Member) int {
+	out := func(m *Member) bool { return v.ByTag && m.Out() != InService }
+	return cmp.Or(a.Part.Tries()-b.Part.Tries(), CompareBool(out(a), out(b)))
+}
+
+// later is why the member's step has not come yet.
+func (v *Survey) later(m *Member) Reason {
+	if m.Want.Later == "" {
+		return Reason{}
+	}
+	return Reason{Code: BecauseStep, Said: m.Want.Later}
 }
 
 // candidates are the members that begin as soon as there is room for them. What restores takes

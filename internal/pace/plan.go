@@ -105,7 +105,7 @@ func inTurn(s Situation, now time.Time) iter.Seq2[*Survey, Planned] {
 			if v.Lease && !v.OverBudget {
 				v.leases = open
 			}
-			p := v.plan()
+			p := v.Plan()
 			if !yield(v, p) {
 				return
 			}
@@ -121,7 +121,7 @@ func inTurn(s Situation, now time.Time) iter.Seq2[*Survey, Planned] {
 
 // PlanOne is Plan of a single change.
 func PlanOne(s Situation, c Change, now time.Time) Planned {
-	return NewSurvey(s, c, now).plan()
+	return NewSurvey(s, c, now).Plan()
 }
 
 // TakeBack is what c, a change that takes another one back, begins with: the failures that
@@ -144,9 +144,10 @@ func (v *Survey) demand() Demand {
 	return d
 }
 
-func (v *Survey) plan() Planned {
+// Plan decides about the change alone.
+func (v *Survey) Plan() Planned {
 	before := v.Progress
-	if !v.Over() && v.Stopped == "" {
+	if !v.Over() && v.Stopped == "" && !v.ByTag {
 		v.decide()
 	}
 	if v.stop != "" || v.restore != "" || len(v.decisions) > 0 || !v.Progress.equal(before) {

@@ -24,8 +24,9 @@ type Survey struct {
 	stop      string // pause it, for that reason
 	restore   string // take it back, for that reason
 	denied    []Denied
-	windows   *time.Time // see windowChange
-	leases    *leases    // nil: without a limit
+	kept      map[string]Reason // candidates that another one comes before, by node
+	windows   *time.Time        // see windowChange
+	leases    *leases           // nil: without a limit
 }
 
 // NewSurvey returns how the change stands.
@@ -159,7 +160,7 @@ func (v *Survey) Step() Step {
 	var last Key
 	var ok bool
 	switch {
-	case v.Phase == Done, v.Phase == RollingBack && !v.backByGroup(), v.Phase == Batch && !v.Paced():
+	case v.ByTag, v.Phase == Done, v.Phase == RollingBack && !v.backByGroup(), v.Phase == Batch && !v.Paced():
 		return Step{all: true}
 	case v.Phase == RollingBack:
 		last, ok = v.last()
@@ -212,7 +213,7 @@ func (v *Survey) remains() bool {
 }
 
 // grouped reports whether one role or zone is finished before the next begins.
-func (v *Survey) grouped() bool { return len(v.Policy.Order) > 0 || v.Policy.ZoneByZone }
+func (v *Survey) grouped() bool { return !v.ByTag && (len(v.Policy.Order) > 0 || v.Policy.ZoneByZone) }
 
 // backByGroup reports whether what went out is taken back one group after the other.
 func (v *Survey) backByGroup() bool {
@@ -369,7 +370,15 @@ func (v *Survey) Unsound() []Member {
 
 // InWindow reports whether hosts may begin now, as far as windows say.
 func (v *Survey) InWindow() bool {
-	return v.Phase == RollingBack || WindowsOpen(v.Policy.Windows, v.now)
+	return v.Phase == RollingBack || EachOpen(v.windowLists(), v.now)
+}
+
+// windowLists are all lists of windows of which one has to be open.
+func (v *Survey) windowLists() [][]Window {
+	if len(v.Windows) == 0 {
+		return [][]Window{v.Policy.Windows}
+	}
+	return append([][]Window{v.Policy.Windows}, v.Windows...)
 }
 
 // Frozen returns the freeze that keeps a host with roles from a grant; with none that of
@@ -411,10 +420,10 @@ func (v *Survey) LastProgress() time.Time {
 // until returns when the member may no longer begin: its window ends, or a freeze begins.
 // Zero: it always may.
 func (v *Survey) until(m Member) (at time.Time) {
-	if v.Phase != RollingBack && WindowsOpen(v.Policy.Windows, v.now) {
+	if v.Phase != RollingBack && v.InWindow() {
 		at = v.windowChange()
 	}
-	if !v.Unfrozen {
+	if !v.Unfrozen && m.Want.DuringFreeze == "" {
 		at = Earliest(at, v.freezing.of(m.Roles).begins)
 	}
 	return at

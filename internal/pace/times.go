@@ -49,10 +49,10 @@ func (f *freezing) compute(roles []string) (h frozenHosts) {
 	return h
 }
 
-// windowChange is WindowsChange of the policy.
+// windowChange is EachChange of the windows of the change.
 func (v *Survey) windowChange() time.Time {
 	if v.windows == nil {
-		at := WindowsChange(v.Policy.Windows, v.now)
+		at := EachChange(v.windowLists(), v.now)
 		v.windows = &at
 	}
 	return *v.windows

@@ -50,7 +50,7 @@ func StateOf(s *cluster.State, stored Stored) (State, error) {
 	if err != nil {
 		filter, _ = cluster.ParseFilter("") // it matches every member
 	}
-	state := State{Halted: halted(s.Control), AllHeld: s.Control.Hold != nil && !s.Control.Hold.Off, Control: s.Control, Quiet: stored.Ledger.Quiet}
+	state := State{Halted: s.Control.HaltedText(), AllHeld: s.Control.Hold != nil && !s.Control.Hold.Off, Control: s.Control, Quiet: stored.Ledger.Quiet}
 	if damaged := s.Damaged[cluster.KeyControl]; damaged != nil {
 		state.Halted = "what holds the cluster, and its budget, cannot be read: " + damaged.Error()
 	}
@@ -92,14 +92,6 @@ func StateOf(s *cluster.State, stored Stored) (State, error) {
 // void reports whether an offer of g can no longer be accepted.
 func (s Stored) void(g change.Grant) bool {
 	return g.State != pace.Offered || g.Spec != s.spec.Index || g.Tag != s.Desired || s.Session != "" && g.Session != s.Session
-}
-
-// halted returns what halts the whole cluster, and what ends that; empty: nothing does.
-func halted(c cluster.Control) string {
-	if what, h, is := c.Halted(); is {
-		return what + ": " + shorten(h.String())
-	}
-	return ""
 }
 
 // State is what a plan is made of, beside the document.

@@ -22,7 +22,7 @@ func TestFrozenStage(t *testing.T) {
 		{ID: "a2", From: now.Add(2 * time.Hour), To: now.Add(3 * time.Hour), Reason: "the sale"},
 	}}
 	for i, role := range []string{"db", "web", "web"} {
-		s.Hosts = append(s.Hosts, stage.Host{Node: fmt.Sprint("n", i), Up: true, Roles: []string{role}, Report: cluster.StageReport{
+		s.Hosts = append(s.Hosts, stage.Host{Host: pace.Host{Node: fmt.Sprint("n", i), Up: true, Roles: []string{role}}, Report: cluster.StageReport{
 			Policy: cluster.StagePolicy{MaxParallel: "100%"}, Wants: "c", Changed: cluster.StageInputsOf([]cluster.StageInput{{Name: "a", Digest: "d"}}),
 		}})
 	}
@@ -81,7 +81,7 @@ func TestFrozenSteps(t *testing.T) {
 	turn := func(policy cluster.StagePolicy, aside func(*stage.Host)) stage.State {
 		s := stage.State{Stage: "edge", Session: "s", Freezes: pace.Freezes{{ID: "a1", From: now, To: end, Roles: []string{"db"}}}}
 		for i, zone := range []string{"x", "x", "y"} {
-			h := stage.Host{Node: fmt.Sprint("n", i+1), Zone: zone, Up: true, Report: cluster.StageReport{Policy: policy, Rendered: true, Wants: "c", Changed: changes}}
+			h := stage.Host{Host: pace.Host{Node: fmt.Sprint("n", i+1), Zone: zone, Up: true}, Report: cluster.StageReport{Policy: policy, Rendered: true, Wants: "c", Changed: changes}}
 			switch {
 			case i == 0: // it has taken its turn
 				h.Report = cluster.StageReport{Policy: policy, Rendered: true, State: cluster.StageDone, Taken: changes}
@@ -137,13 +137,13 @@ func TestStageWindow(t *testing.T) {
 	at := func(hour int) time.Time { return time.Date(2026, 11, 23, hour, 0, 0, 0, time.UTC) }
 	s := stage.State{Stage: "edge", Session: "s1"}
 	for i, window := range []string{"10:00-14:00", "12:00-16:00; 22:00-23:00", "", "Fri"} {
-		s.Hosts = append(s.Hosts, stage.Host{Node: fmt.Sprint("n", i), Up: true, Report: cluster.StageReport{
+		s.Hosts = append(s.Hosts, stage.Host{Host: up(fmt.Sprint("n", i)), Report: cluster.StageReport{
 			Policy: cluster.StagePolicy{MaxParallel: "100%", Window: window}, Wants: "c", Changed: cluster.StageInputsOf([]cluster.StageInput{{Name: "a", Digest: "d"}}),
 		}})
 	}
 	closed := stage.Plan(stage.Book{}, stage.Stops{}, s, at(11))
-	if len(closed.Offers) > 0 || !closed.GateNext.Equal(at(12)) {
-		t.Errorf("%v are offered, and the next plan is at %v, want %v", closed.Offers, closed.GateNext, at(12))
+	if len(closed.Offers) > 0 || !closed.Again.Equal(at(12)) {
+		t.Errorf("%v are offered, and the next plan is at %v, want %v", closed.Offers, closed.Again, at(12))
 	}
 	status := stage.Describe(stage.Documents{Stage: "edge"}, s, true, at(11))
 	for _, h := range status.Hosts {
@@ -181,7 +181,7 @@ func TestStageDuringFreeze(t *testing.T) {
 	many.More = 3
 	s := stage.State{Stage: "edge", Session: "s1", Freezes: pace.Freezes{{ID: "f", From: now, To: now.Add(time.Hour)}, {ID: "g", From: now.Add(2 * time.Hour), To: now.Add(3 * time.Hour)}}}
 	for i, changed := range []cluster.StageInputs{inputs("a"), inputs("a", "b"), inputs("b"), many, many} {
-		s.Hosts = append(s.Hosts, stage.Host{Node: fmt.Sprint("n", i), Up: true, Report: cluster.StageReport{
+		s.Hosts = append(s.Hosts, stage.Host{Host: up(fmt.Sprint("n", i)), Report: cluster.StageReport{
 			Policy: cluster.StagePolicy{MaxParallel: "100%"}, Wants: fmt.Sprint("c", i), Changed: changed,
 		}})
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/stage"
 )
 
@@ -18,7 +19,7 @@ func TestHeldHosts(t *testing.T) {
 	inputs := cluster.StageInputsOf([]cluster.StageInput{{Name: "a", Digest: "1"}})
 	hosts := func(n int, p cluster.StagePolicy, change func(i int, h *stage.Host)) (all []stage.Host) {
 		for i := range n {
-			h := stage.Host{Node: fmt.Sprintf("n%d", i+1), Zone: []string{"x", "y"}[i/2%2], Up: true}
+			h := stage.Host{Host: pace.Host{Node: fmt.Sprintf("n%d", i+1), Zone: []string{"x", "y"}[i/2%2], Up: true}}
 			h.Report = cluster.StageReport{Policy: p, Wants: "new", Changed: inputs}
 			change(i, &h)
 			all = append(all, h)
@@ -34,7 +35,7 @@ func TestHeldHosts(t *testing.T) {
 		case 0:
 			h.Hold = "since noon by ann: disk"
 		case 1:
-			h.Drained, h.Out = true, true
+			h.Drained, h.Service = cluster.DrainedText, pace.OutMaintenance
 		}
 	}
 	zones := cluster.StagePolicy{MaxParallel: "100%", ZoneByZone: true}
@@ -67,14 +68,14 @@ func TestHeldHosts(t *testing.T) {
 		{"a zone of held hosts that have what they want", hosts(4, zones, func(i int, h *stage.Host) {
 			if held(i, h); i < 2 {
 				taken(h)
-				h.Drained, h.Out = false, false
+				h.Drained, h.Service = "", pace.InService
 			}
 		}), 2, nil},
 	} {
 		s := stage.State{Stage: "edge", Session: "s", Hosts: test.hosts}
 		p := stage.Plan(stage.Book{}, stage.Stops{}, s, now)
 		aside := func(node string) bool {
-			return slices.ContainsFunc(test.hosts, func(h stage.Host) bool { return h.Node == node && (h.Hold != "" || h.Drained) })
+			return slices.ContainsFunc(test.hosts, func(h stage.Host) bool { return h.Node == node && (h.Hold != "" || h.Drained != "") })
 		}
 		if len(p.Offers) != test.want || slices.ContainsFunc(p.Offers, aside) {
 			t.Errorf("%s: turns are offered to %v, want %d", test.name, p.Offers, test.want)

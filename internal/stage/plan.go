@@ -105,20 +105,13 @@ func (s Stops) Blocking(node, wants string, changed cluster.StageInputs) (Stop, 
 	return Stop{}, false
 }
 
-// Host is one host as a plan sees it.
+// Host is one host as a plan sees it. Its parts of changes are not filled in.
 type Host struct {
-	Node  string
-	Zone  string
-	Roles []string
-	Up    bool // its host and its agent
-	// Out: it is out of service for another reason than a turn.
-	Out      bool
-	Critical bool   // it has a critical check
-	Hold     string // what holds it, in words; empty: nothing does
-	Drained  bool   // it is in maintenance that jorc did not begin
-	Report   cluster.StageReport
-	Answer   cluster.Answer          // to what it was granted in the stage
-	Grants   kv.Entry[change.Grants] // of all changes
+	pace.Host
+
+	Report cluster.StageReport
+	Answer cluster.Answer          // to what it was granted in the stage
+	Grants kv.Entry[change.Grants] // of all changes
 	// Left: it no longer has the stage.
 	Left bool
 }
@@ -142,20 +135,12 @@ func (h Host) part(stage string) pace.Part {
 }
 
 // aside says why steps leave the host out: it is held or drained. Empty: they do not.
-func (h Host) aside() string {
-	switch {
-	case h.Hold != "":
-		return "it is held: " + h.Hold
-	case h.Drained:
-		return cluster.DrainedText
-	}
-	return ""
-}
+func (h *Host) aside() string { return cmp.Or(h.Held(), h.Drained) }
 
 // share is the number of hosts that shares are of: the ones that are neither held nor drained.
 func share(hosts []Host) (n int) {
-	for _, h := range hosts {
-		if h.aside() == "" {
+	for i := range hosts {
+		if hosts[i].aside() == "" {
 			n++
 		}
 	}
@@ -168,9 +153,10 @@ type State struct {
 	Stage   string
 	Session string // of the orchestrator's lock
 	Spec    uint64 // index of the stops
-	Halted  bool   // the cluster is paused or only observed
-	// Freezes are those of the cluster.
-	Freezes pace.Freezes
+	// Halted is why nothing begins in the whole cluster; empty: it is not halted.
+	Halted  string
+	Freezes pace.Freezes // of the cluster
+	Quiet   time.Time    // until when nothing is granted, as Consul's KV was restored
 	Hosts   []Host
 	Gate    *pace.GateRun // what is known of the run that the gate asked for; nil: nothing
 	// Places is who is out of service for whatever reason, and what the budget of the
@@ -194,9 +180,9 @@ type Planned struct {
 	// Offers and Withdrawals are the hosts of Grants. There are no offers of a stage whose stops change.
 	Offers, Withdrawals []string
 	// Denied are hosts that only the budget of the cluster keeps from an offer.
-	Denied   []string
-	Events   []Event
-	GateNext time.Time // when time alone changes the gate, or opens the window; zero: it does not
+	Denied []string
+	Events []Event
+	Again  time.Time // when time alone changes what is decided; zero: it does not
 }
 
 // planner is a plan in the making.
@@ -207,43 +193,33 @@ type planner struct {
 	policy pace.Policy
 	hosts  []*ranked // in the order in which a change reaches them
 	left   []*ranked // that no longer have the stage
-	open   int       // hosts with a grant, or an offer, before the plan
-	order  *order    // as of the present grants and stops; nil: not known
-	window window
-}
-
-// window is how the window of a stage is now.
-type window struct {
-	closed string    // why no host gets a turn; empty: it is open
-	change time.Time // when that changes; zero: never
-}
-
-// windowOf returns the window of a stage: what the windows of all its hosts have in common.
-func windowOf(hosts []Host, now time.Time) (w window) {
-	var lists [][]pace.Window
-	seen := map[string]bool{"": true}
-	for _, h := range hosts {
-		if text := h.Report.Policy.Window; !seen[text] {
-			seen[text] = true
-			if windows, err := pace.ParseWindows(text); err == nil { // a text that cannot be read does not stop other hosts
-				lists = append(lists, windows)
-			}
-		}
-	}
-	if len(lists) == 0 {
-		return w
-	}
-	if w.change = pace.EachChange(lists, now); !pace.EachOpen(lists, now) {
-		w.closed = pace.ClosedText(w.change)
-	}
-	return w
+	byNode map[string]*ranked
+	open   int // hosts with a grant, or an offer, before the plan
+	stored Stops
+	// survey is the stage as package pace sees it; order is that of the tags, as of the last refresh.
+	survey *pace.Survey
+	order  pace.Order
 }
 
 type ranked struct {
 	Host
-	key  pace.Key
+	in   *pace.Member // of the survey; nil: it no longer has the stage
 	part pace.Part
 	has  bool // it has a grant, or is offered one
+}
+
+// windows are those of all hosts: one of each host has to be open.
+func windows(hosts []Host) (lists [][]pace.Window) {
+	seen := map[string]bool{"": true}
+	for i := range hosts {
+		if text := hosts[i].Report.Policy.Window; !seen[text] {
+			seen[text] = true
+			if all, err := pace.ParseWindows(text); err == nil { // a text that cannot be read does not stop other hosts
+				lists = append(lists, all)
+			}
+		}
+	}
+	return lists
 }
 
 // Plan decides which hosts are offered a turn. It is a pure function; its
@@ -253,19 +229,20 @@ func Plan(book Book, stops Stops, s State, now time.Time) Planned {
 	p.answers()
 	p.forgetStops()
 	p.recordFailures()
+	p.refresh()
 	p.steps()
-	if text.SameJSON(p.Stops, stops) { // first the stops are written: offers depend on them
-		p.offer()
-	}
+	p.offer()
 	p.finish()
 	return p.Planned
 }
 
 func newPlanner(book Book, stops Stops, s State, now time.Time) *planner {
-	p := &planner{now: now.UTC().Truncate(time.Millisecond)}
+	p := &planner{now: now.UTC().Truncate(time.Millisecond), byNode: map[string]*ranked{}}
 	hosts := make([]Host, 0, len(s.Hosts))
-	for _, h := range s.Hosts {
-		r := &ranked{Host: h, part: h.part(s.Stage)}
+	all := make([]ranked, len(s.Hosts))
+	for i, h := range s.Hosts {
+		r := &all[i]
+		r.Host, r.part = h, h.part(s.Stage)
 		if r.has = r.part.Granted(); r.has {
 			p.open++
 		}
@@ -273,20 +250,84 @@ func newPlanner(book Book, stops Stops, s State, now time.Time) *planner {
 			p.left = append(p.left, r)
 			continue
 		}
-		hosts, p.hosts = append(hosts, h), append(p.hosts, r)
+		hosts, p.hosts, p.byNode[h.Node] = append(hosts, h), append(p.hosts, r), r
 	}
 	s.Hosts = hosts
-	p.State, p.policy, p.window = s, PolicyOf(hosts), windowOf(hosts, now)
+	p.State, p.policy = s, PolicyOf(hosts)
 	p.Book, p.Stops = book, Stops{Stops: slices.Clone(stops.Stops), Exempt: slices.Clone(stops.Exempt)}
-	p.Book.Past = maps.Clone(book.Past)
+	p.stored, p.Book.Past = stops, maps.Clone(book.Past)
 	if book.Step != nil {
 		p.Book.Step = book.Step.clone()
 	}
-	for _, h := range p.hosts {
-		h.key = p.policy.KeyOf(s.Stage, h.Node, nil, h.Zone)
-	}
-	slices.SortFunc(p.hosts, func(a, b *ranked) int { return cmp.Or(a.key.Compare(b.key), cmp.Compare(a.Node, b.Node)) })
+	p.look()
 	return p
+}
+
+// look makes the survey, and sorts the hosts by it.
+func (p *planner) look() {
+	s := pace.Situation{Places: p.Places, Freezes: p.Freezes, Halted: p.Halted, Quiet: p.Quiet}
+	c := pace.Change{
+		ID: cluster.FilesChange(p.Stage), Tag: p.Stage, Policy: p.policy, Windows: windows(p.Hosts), Disturbs: true, ByTag: true, Newcomers: -1,
+		Words: pace.Words{Noun: "the change"},
+	}
+	parts := make([]pace.Part, 0, len(p.hosts)+len(p.left))
+	for _, h := range slices.Concat(p.hosts, p.left) {
+		parts = append(parts, h.part)
+		h.Host.Parts = parts[len(parts)-1:]
+		s.Hosts, c.Wants = append(s.Hosts, h.Host.Host), append(c.Wants, p.want(h))
+	}
+	slices.SortFunc(s.Hosts, func(a, b pace.Host) int { return cmp.Compare(a.Node, b.Node) })
+	p.survey = pace.NewSurvey(s, c, p.now)
+	p.hosts = p.hosts[:0]
+	for i := range p.survey.Members {
+		m := &p.survey.Members[i]
+		h := p.byNode[m.Node]
+		h.in, p.hosts = m, append(p.hosts, h)
+	}
+	p.order = p.survey.Order()
+}
+
+// refresh has the survey know the present stops and steps.
+func (p *planner) refresh() {
+	for i := range p.survey.Wants {
+		if w := &p.survey.Wants[i]; p.byNode[w.Node] != nil {
+			*w = p.want(p.byNode[w.Node])
+		}
+	}
+	p.order = p.survey.Order()
+}
+
+// want is what the stage says of a host.
+func (p *planner) want(h *ranked) pace.Want {
+	r, g := h.Report, h.grant(p.Stage)
+	w := pace.Want{
+		Node: h.Node, Has: r.Wants == "", Failing: p.bad(h), MoreTags: r.Changed.More > 0, Exceptions: p.Stops.exceptions(r),
+		Stale: g.Session != p.Session || g.Spec != p.Spec || g.Tag != r.Wants,
+	}
+	tries := r.Changed
+	if r.Open() {
+		tries = r.Taken
+	}
+	w.Tags = digests(tries)
+	if r.State == cluster.StageDone {
+		w.Proven = digests(r.Taken)
+	}
+	if h.Left {
+		w.Apart = "it no longer has the stage"
+	}
+	if stop, stopped := p.Stops.Blocking(h.Node, r.Wants, r.Changed); stopped {
+		w.Barred = "the change is stopped: it failed " + stop.Place()
+	}
+	w.Later, w.Granted = p.stepHolds(h), p.inStep(h.Node)
+	return w
+}
+
+func digests(inputs cluster.StageInputs) []string {
+	all := make([]string, len(inputs.List))
+	for i, input := range inputs.List {
+		all[i] = input.Digest
+	}
+	return all
 }
 
 // PolicyOf returns the policy of a stage: where the configurations of hosts differ,
@@ -348,43 +389,19 @@ func reportedPolicy(s config.Stage) cluster.StagePolicy {
 	return p
 }
 
-// answers takes in what hosts say of their grants, and withdraws offers that they can or should no longer accept.
+// answers takes in what hosts say of their grants.
 func (p *planner) answers() {
-	for _, h := range p.left {
-		if h.part.Offered() {
-			p.withdraw(h)
-		}
-	}
 	for _, h := range p.hosts {
-		if h.part.Offered() && p.expired(h) {
-			p.withdraw(h)
-		}
 		p.stepAnswered(h)
 	}
 	if step := p.Book.Step; step != nil {
-		maps.DeleteFunc(step.Hosts, func(node string, took bool) bool { return !took && p.host(node) == nil })
+		maps.DeleteFunc(step.Hosts, func(node string, took bool) bool { return !took && p.byNode[node] == nil })
 	}
-	slices.Sort(p.Withdrawals)
 	for node, id := range p.Book.Past {
-		if h := p.host(node); h == nil || h.Answer.ID != id {
+		if h := p.byNode[node]; h == nil || h.Answer.ID != id {
 			delete(p.Book.Past, node)
 		}
 	}
-}
-
-// expired reports whether a host's offer is to be withdrawn.
-func (p *planner) expired(h *ranked) bool {
-	g := h.grant(p.Stage)
-	switch {
-	case g.Session != p.Session, g.Spec != p.Spec, h.Report.Wants != g.Tag, p.now.Sub(g.Since) >= pace.AnswerWithin, !g.Until.IsZero() && !p.now.Before(g.Until):
-		return true
-	}
-	return p.Halted || p.window.closed != "" || h.aside() != "" || p.frozen(h.Host) != ""
-}
-
-func (p *planner) withdraw(h *ranked) {
-	p.Grants = append(p.Grants, change.Next{Node: h.Node, Old: h.Grants, Grants: []change.Grant{h.grant(p.Stage).Withdrawn(p.now)}})
-	p.Withdrawals = append(p.Withdrawals, h.Node)
 }
 
 // recordFailures adds a stop for each host on which a change failed, also if that no longer matters: people read
@@ -425,12 +442,8 @@ func inputsText(inputs cluster.StageInputs) string {
 // forgetStops removes stops that no longer count: the host took another change
 // since, and its checks passed; or no host has what failed, and none wants it.
 func (p *planner) forgetStops() {
-	hosts := map[string]*ranked{}
-	for _, h := range p.hosts {
-		hosts[h.Node] = h
-	}
 	p.Stops.Stops = slices.DeleteFunc(p.Stops.Stops, func(s Stop) bool {
-		h := hosts[s.Node]
+		h := p.byNode[s.Node]
 		switch {
 		case s.Step != "":
 			return s.Resumed != nil || p.Book.Step == nil && !p.wanted(s.Inputs)
@@ -487,245 +500,63 @@ func (s Stops) bad(h Host) bool {
 	return failed && !recorded
 }
 
-// offer offers turns as long as there is room.
+// outlook is what package pace decides of the present stops and steps.
+func (p *planner) outlook() pace.Planned {
+	p.refresh()
+	p.survey.Newcomers = p.newcomers()
+	planned := p.survey.Plan()
+	next := p.nextStep(planned.Offers)
+	if next == nil {
+		return planned
+	}
+	p.Book.Step = next
+	for i := range p.survey.Wants {
+		if w := &p.survey.Wants[i]; next.Kind == StepZone && p.byNode[w.Node] != nil && p.byNode[w.Node].Zone != next.Zone {
+			w.Later = next.String() + " comes first"
+		}
+	}
+	p.survey.Newcomers = next.room()
+	return p.survey.Plan()
+}
+
+// offer offers grants as long as there is room, and withdraws offers that hosts can or should no longer accept.
 func (p *planner) offer() {
-	if p.Halted || p.window.closed != "" || len(p.hosts) == 0 {
+	before := p.Book
+	planned := p.outlook()
+	p.Again = planned.Again
+	for _, node := range slices.Sorted(slices.Values(planned.Withdrawals)) {
+		h := p.byNode[node]
+		if i := slices.IndexFunc(p.left, func(h *ranked) bool { return h.Node == node }); i >= 0 {
+			h = p.left[i]
+		}
+		p.grant(h, h.grant(p.Stage).Withdrawn(p.now))
+		p.Withdrawals = append(p.Withdrawals, node)
+	}
+	if !text.SameJSON(p.Stops, p.stored) { // first the stops are written: offers depend on them
+		p.Book = before
 		return
 	}
-	allowed := max(1, p.policy.MaxParallel.Of(share(p.Hosts)))
-	open, out := p.open, 0
-	for _, h := range p.hosts {
-		if h.has || h.Out || p.bad(h) {
-			out++
-		}
+	for _, d := range planned.Denied {
+		p.Denied = append(p.Denied, d.Node)
 	}
-	p.order = nil
-	candidates := slices.DeleteFunc(slices.Clone(p.hosts), func(h *ranked) bool { return p.barred(h, p.frozen(h.Host)) != "" })
-	// Hosts in service come first: with the others it is not known why they fail.
-	slices.SortStableFunc(candidates, func(a, b *ranked) int { return pace.CompareBool(a.Out, b.Out) })
-	places := p.Places.Clone()
-	for _, h := range candidates {
-		itself := h.Out || p.bad(h) // it is counted already
-		if open >= allowed || out >= allowed && !itself || len(p.Grants) == change.PerTransaction {
-			continue
-		}
-		if p.admitted(h) != "" || p.stepHolds(h) != "" {
-			continue
-		}
-		if _, admitted := p.room(places, h).Admit(h.Node); !admitted {
-			p.Denied = append(p.Denied, h.Node)
-			continue
-		}
-		places.Take(h.Node)
-		p.enterStep(h, allowed)
-		g := change.Grant{
-			Change: cluster.FilesChange(p.Stage), Tag: h.Report.Wants, State: pace.Offered, Since: p.now, Spec: p.Spec, Tries: h.part.Tries(),
-			Until: p.window.change, DuringFreeze: p.Stops.exceptions(h.Report).DuringFreeze != "",
-		}
-		if !g.DuringFreeze {
-			g.Until = pace.Earliest(g.Until, p.Freezes.Begins(h.Roles, p.now))
-		}
-		p.Grants = append(p.Grants, change.Next{Node: h.Node, Old: h.Grants, Grants: []change.Grant{g}})
+	for _, o := range planned.Offers[:min(len(planned.Offers), change.PerTransaction-len(p.Grants))] {
+		h := p.byNode[o.Node]
+		p.enterStep(h)
+		p.grant(h, change.Grant{
+			Change: cluster.FilesChange(p.Stage), Tag: h.Report.Wants, State: pace.Offered, Since: p.now, Spec: p.Spec, Tries: o.Tries, Until: o.Until,
+			DuringFreeze: p.Stops.exceptions(h.Report).DuringFreeze != "",
+		})
 		p.Offers = append(p.Offers, h.Node)
-		h.has = true
-		p.begins(h)
-		if open++; !itself {
-			out++
-		}
 	}
 	if len(p.Offers) > 0 && !p.Book.Active {
 		p.Book.Active, p.Book.Since = true, p.now.Truncate(time.Second)
-		h := p.host(p.Offers[0])
+		h := p.byNode[p.Offers[0]]
 		p.event(StageBegan, "", "%s is the first to take a change (%s)", h.Node, inputsText(h.Report.Changed))
 	}
 }
 
-// room is what the budget leaves for a host.
-func (p *planner) room(places *pace.Account, h *ranked) *pace.Account {
-	if p.Stops.exceptions(h.Report).OverBudget != "" {
-		return places.Over()
-	}
-	return places
-}
-
-func (p *planner) host(node string) *ranked {
-	for _, h := range p.hosts {
-		if h.Node == node {
-			return h
-		}
-	}
-	return nil
-}
-
-// awaited reports whether a host alone can be offered a turn, now or when its freeze ends: others do
-// not pass it by.
-func (p *planner) awaited(h *ranked) bool { return p.barred(h, "") == "" }
-
-// barred returns why a host alone, in a freeze if that is not empty, cannot be offered a turn; empty: it can.
-func (p *planner) barred(h *ranked, freeze string) string {
-	rested := h.part.Rested()
-	stop, stopped := p.Stops.Blocking(h.Node, h.Report.Wants, h.Report.Changed)
-	switch {
-	case h.Report.Wants == "":
-		return "its files are as their data says"
-	case h.has:
-		return "it has its turn"
-	case h.aside() != "":
-		return h.aside()
-	case !h.Up:
-		return "its host or its agent is down"
-	case freeze != "":
-		return freeze
-	case stopped:
-		return "the change is stopped: it failed " + stop.Place()
-	case h.part.Silent() && p.now.Before(rested):
-		return "it did not answer; the next offer is at " + rested.UTC().Format(time.RFC3339)
-	}
-	return ""
-}
-
-// frozen returns the freeze that keeps the host from a turn, in words; empty: none.
-func (p *planner) frozen(h Host) string {
-	if frozen, is := p.Freezes.At(h.Roles, p.now); is && p.Stops.exceptions(h.Report).DuringFreeze == "" {
-		return frozen.String()
-	}
-	return ""
-}
-
-// order is what admitted compares a host with: what all hosts do, in one pass.
-type order struct {
-	zones  map[string]*zoneOrder
-	spread map[string]*spread // by the digest of an input
-}
-
-// zoneOrder is what the hosts of a zone do.
-type zoneOrder struct {
-	busy   bool                  // a host has its turn
-	wants  bool                  // a host may be offered one, now or when its freeze ends
-	more   bool                  // such a host wants more inputs than it reports
-	inputs map[string]bool       // digests of the inputs that such hosts want
-	free   bool                  // a host is neither held, drained nor down
-	held   []cluster.StageInputs // that hosts want which are held or drained
-}
-
-// heldUp reports whether nothing but hosts that are held or drained is left in the zone, and one of them
-// wants an input that another host wants, too.
-func (z *zoneOrder) heldUp(inputs cluster.StageInputs) bool {
-	return !z.free && slices.ContainsFunc(z.held, func(i cluster.StageInputs) bool { return common(i, inputs) })
-}
-
-// takes reports whether a host of the zone has its turn, or may be offered one for an
-// input that another host wants, too; see common.
-func (z *zoneOrder) takes(inputs cluster.StageInputs) bool {
-	return z.busy || z.wants && (z.more || inputs.More > 0 || slices.ContainsFunc(inputs.List, func(i cluster.StageInput) bool { return z.inputs[i.Digest] }))
-}
-
-// spread is on how many hosts an input is, or is about to be, and on how many of them
-// the checks passed with it.
-type spread struct{ tried, proven int }
-
-// newOrder goes through all hosts.
-func (p *planner) newOrder() *order {
-	o := &order{zones: map[string]*zoneOrder{}, spread: map[string]*spread{}}
-	for _, h := range p.hosts {
-		z := o.zones[h.key.Zone]
-		if z == nil {
-			z = &zoneOrder{inputs: map[string]bool{}}
-			o.zones[h.key.Zone] = z
-		}
-		r := h.Report
-		z.free = z.free || h.Up && h.aside() == ""
-		if r.Wants != "" && h.aside() != "" {
-			z.held = append(z.held, r.Changed)
-		}
-		switch {
-		case h.has:
-			z.busy = true
-		case p.policy.ZoneByZone && r.Wants != "" && p.awaited(h):
-			z.wants, z.more = true, z.more || r.Changed.More > 0
-			for _, i := range r.Changed.List {
-				z.inputs[i.Digest] = true
-			}
-		}
-		o.count(tried(h.Report, h.has), 1)
-	}
-	return o
-}
-
-// begins notes that the host was offered a turn: the order is then as newOrder makes it.
-func (p *planner) begins(h *ranked) {
-	if p.policy.ZoneByZone || p.order == nil {
-		p.order = nil // whether a zone has hosts that want something is a matter of all of them
-		return
-	}
-	p.order.count(tried(h.Report, false), -1)
-	p.order.count(tried(h.Report, true), 1)
-}
-
-// tried returns the inputs, by digest, that a host with such a report has or tries, and whether the checks passed with
-// them; has: it has a turn.
-func tried(r cluster.StageReport, has bool) map[string]bool {
-	digests := map[string]bool{}
-	if r.State == cluster.StageDone {
-		for _, i := range r.Taken.List {
-			digests[i.Digest] = true
-		}
-	}
-	if has {
-		tries := r.Changed
-		if r.Open() {
-			tries = r.Taken
-		}
-		for _, i := range tries.List {
-			digests[i.Digest] = false
-		}
-	}
-	return digests
-}
-
-// count adds a host's inputs, of tried, to those of all hosts (n is 1), or takes them out (-1).
-func (o *order) count(digests map[string]bool, n int) {
-	for digest, proven := range digests {
-		s := o.spread[digest]
-		if s == nil {
-			s = new(spread)
-			o.spread[digest] = s
-		}
-		if s.tried += n; proven {
-			s.proven += n
-		}
-	}
-}
-
-// admitted returns why the order keeps the host back; empty: its turn may come.
-func (p *planner) admitted(h *ranked) string {
-	if !p.policy.ZoneByZone && p.policy.Canary == 0 {
-		return ""
-	}
-	if p.order == nil {
-		p.order = p.newOrder()
-	}
-	if p.policy.ZoneByZone {
-		for _, zone := range slices.Sorted(maps.Keys(p.order.zones)) {
-			if zone >= h.key.Zone {
-				break
-			}
-			if p.order.zones[zone].takes(h.Report.Changed) {
-				return fmt.Sprintf("zone %q comes first", zone)
-			}
-			if p.order.zones[zone].heldUp(h.Report.Changed) {
-				return fmt.Sprintf("zone %q comes first, and all its hosts are held or drained", zone)
-			}
-		}
-	}
-	if n := p.policy.Canary; n > 0 {
-		for _, i := range h.Report.Changed.List {
-			if s := p.order.spread[i.Digest]; s != nil && s.proven < n && s.tried >= n {
-				return fmt.Sprintf("%d of %d canaries have passed", s.proven, n)
-			}
-		}
-	}
-	return ""
+func (p *planner) grant(h *ranked, g change.Grant) {
+	p.Grants = append(p.Grants, change.Next{Node: h.Node, Old: h.Grants, Grants: []change.Grant{g}})
 }
 
 // common reports whether two hosts would take the same input.
@@ -741,10 +572,7 @@ func (p *planner) finish() {
 		p.event(StageDone, "", "every host has what its data says")
 	}
 	if step := p.Book.Step; step != nil && step.Gate != nil {
-		p.GateNext = p.policy.GateNext(*step.Gate)
-	}
-	if p.window.closed != "" && slices.ContainsFunc(p.hosts, func(h *ranked) bool { return h.Report.Wants != "" }) {
-		p.GateNext = pace.Earliest(p.GateNext, p.window.change)
+		p.Again = pace.Earliest(p.Again, p.policy.GateNext(*step.Gate))
 	}
 	if len(p.Book.Past) == 0 {
 		p.Book.Past = nil

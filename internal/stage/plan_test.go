@@ -118,10 +118,10 @@ func (w *world) set(name string, value int, bad bool) {
 }
 
 func (w *world) plan() {
-	s := stage.State{Stage: "edge", Session: fmt.Sprint("s", w.session), Spec: w.spec, Halted: w.r.IntN(20) == 0}
+	s := stage.State{Stage: "edge", Session: fmt.Sprint("s", w.session), Spec: w.spec, Halted: []string{19: "paused"}[w.r.IntN(20)]}
 	for _, h := range w.hosts {
 		s.Hosts = append(s.Hosts, stage.Host{
-			Node: h.node, Zone: h.zone, Up: h.up, Out: !h.up || h.critical || h.drained, Critical: h.critical, Hold: h.hold, Drained: h.drained,
+			Host:   pace.Host{Node: h.node, Zone: h.zone, Up: h.up, Service: service(h.up, h.critical, h.drained), Hold: h.hold, Drained: drained(h.drained)},
 			Report: h.seen.report, Answer: h.seen.answer, Grants: granted(h.grant),
 		})
 	}
@@ -165,6 +165,26 @@ func (w *world) see() {
 	for _, h := range w.hosts {
 		h.seen = h.reported
 	}
+}
+
+// service is why a host is out of service.
+func service(up, critical, drained bool) pace.OutReason {
+	switch {
+	case !up:
+		return pace.OutDown
+	case critical:
+		return pace.OutCritical
+	case drained:
+		return pace.OutMaintenance
+	}
+	return pace.InService
+}
+
+func drained(is bool) string {
+	if is {
+		return cluster.DrainedText
+	}
+	return ""
 }
 
 // granted is a host's document with one grant.
@@ -444,7 +464,7 @@ func TestManyInputsKeepNoStop(t *testing.T) {
 	}}
 	stops := stage.Stops{Stops: []stage.Stop{{Step: "turn 1", Inputs: bad}}}
 	hosts := []stage.Host{
-		{Node: "n1", Up: true, Report: canary, Answer: took("1.2.s", "bad")}, {Node: "n2", Up: true, Report: first, Answer: took("1.1.s", "older")},
+		{Host: up("n1"), Report: canary, Answer: took("1.2.s", "bad")}, {Host: up("n2"), Report: first, Answer: took("1.1.s", "older")},
 	}
 	p := stage.Plan(book, stops, stage.State{Stage: "edge", Session: "s", Hosts: hosts}, now)
 	if p.Stops.Unresumed() || len(p.Offers) > 0 {
@@ -493,6 +513,9 @@ func took(id, content string) cluster.Answer {
 	return cluster.Answer{Change: cluster.FilesChange("edge"), ID: id, Tag: content, State: cluster.GrantDone}
 }
 
+// up is a host that is up.
+func up(node string) pace.Host { return pace.Host{Node: node, Up: true} }
+
 // limit is an input of hosts.
 func limit(value string) cluster.StageInputs {
 	return cluster.StageInputsOf([]cluster.StageInput{{Name: "key limit", Digest: value}})
@@ -505,7 +528,7 @@ func BenchmarkPlan(b *testing.B) {
 	inputs := cluster.StageInputsOf([]cluster.StageInput{{Name: "key a", Digest: "a1"}})
 	for i := range 5000 {
 		s.Hosts = append(s.Hosts, stage.Host{
-			Node: fmt.Sprintf("n%04d", i), Zone: fmt.Sprint(i % 10), Up: true,
+			Host: pace.Host{Node: fmt.Sprintf("n%04d", i), Zone: fmt.Sprint(i % 10), Up: true},
 			Report: cluster.StageReport{
 				Policy: cluster.StagePolicy{MaxParallel: "10%", Canary: 1, ZoneByZone: true}, Rendered: true, Wants: "w", Changed: inputs,
 			},

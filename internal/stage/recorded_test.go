@@ -28,7 +28,8 @@ type recordedHost struct {
 }
 
 func (r recordedHost) host() stage.Host {
-	return stage.Host{Node: r.Node, Zone: r.Zone, Up: !r.Down, Out: r.Down || r.Critical, Critical: r.Critical, Report: r.Report, Answer: r.Answer, Grants: granted(r.Grant)}
+	h := pace.Host{Node: r.Node, Zone: r.Zone, Up: !r.Down, Service: service(!r.Down, r.Critical, false)}
+	return stage.Host{Host: h, Report: r.Report, Answer: r.Answer, Grants: granted(r.Grant)}
 }
 
 // recordedState is what a plan is made of beside hosts and documents.
@@ -59,10 +60,10 @@ func (w *world) record(s stage.State, p stage.Planned) {
 	book, stops := w.book, w.stops
 	w.recorder.Add(w.t, kind, func() []recorded.Line {
 		lines := []recorded.Line{
-			{Word: "state", Value: recordedState{w.now, s.Session, s.Spec, s.Halted, s.Gate}}, {Word: "book", Value: book}, {Word: "stops", Value: stops},
+			{Word: "state", Value: recordedState{w.now, s.Session, s.Spec, s.Halted != "", s.Gate}}, {Word: "book", Value: book}, {Word: "stops", Value: stops},
 		}
 		for _, h := range s.Hosts {
-			lines = append(lines, recorded.Line{Word: "host", Value: recordedHost{h.Node, h.Zone, !h.Up, h.Critical, h.Report, h.Answer, offerOf(h)}})
+			lines = append(lines, recorded.Line{Word: "host", Value: recordedHost{h.Node, h.Zone, !h.Up, h.Service == pace.OutCritical, h.Report, h.Answer, offerOf(h)}})
 		}
 		return lines
 	}, plannedLines(p))
@@ -110,7 +111,10 @@ func TestRecordedPlans(t *testing.T) {
 		c.Get(t, "state", &state)
 		c.Get(t, "book", &book)
 		c.Get(t, "stops", &stops)
-		s := stage.State{Stage: "edge", Session: state.Session, Spec: state.Spec, Halted: state.Halted, Gate: state.Gate}
+		s := stage.State{Stage: "edge", Session: state.Session, Spec: state.Spec, Gate: state.Gate}
+		if state.Halted {
+			s.Halted = "paused"
+		}
 		for _, h := range recorded.List[recordedHost](t, c, "host") {
 			s.Hosts = append(s.Hosts, h.host())
 		}

@@ -52,10 +52,14 @@ func grantsOf(h *cluster.Host) (e kv.Entry[change.Grants]) {
 
 func hostOf(s *cluster.State, h *cluster.Host, name string, report cluster.StageReport, grants kv.Entry[change.Grants]) Host {
 	one := Host{
-		Node: h.Node, Zone: h.Record.Zone, Roles: s.Roles(h), Up: h.Condition.Agent == cluster.AgentUp,
-		Out: h.Condition.OutOfService(false) != pace.InService, Hold: h.Kept(), Report: report,
-		Answer: h.Report.Answered(cluster.FilesChange(name)), Grants: grants,
-		Critical: h.Condition.OutOfService(false) == pace.OutCritical, Drained: h.Condition.Drained(),
+		Host: pace.Host{
+			Node: h.Node, Zone: h.Record.Zone, Roles: s.Roles(h), Up: h.Condition.Agent == cluster.AgentUp,
+			Service: h.Condition.OutOfService(false), HoldFile: text.Line(h.Kept(), maxHold),
+		},
+		Report: report, Answer: h.Report.Answered(cluster.FilesChange(name)), Grants: grants,
+	}
+	if h.Condition.Drained() {
+		one.Drained = cluster.DrainedText
 	}
 	if hold, held := s.Control.Held(h.Node, s.Roles(h)); held {
 		one.Hold = text.Line(hold.String(), maxHold)
@@ -83,7 +87,7 @@ func HoldsOf(h *cluster.Host, grants kv.Entry[change.Grants], documents map[stri
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		one := Host{Node: h.Node, Report: h.Report.Stages[name], Answer: h.Report.Answered(cluster.FilesChange(name)), Grants: grants}
+		one := Host{Host: pace.Host{Node: h.Node}, Report: h.Report.Stages[name], Answer: h.Report.Answered(cluster.FilesChange(name)), Grants: grants}
 		if why, out := documents[name].Stops.holds(name, one); out {
 			return why, name
 		}

@@ -1,12 +1,10 @@
 package stage
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
@@ -75,7 +73,10 @@ func Describe(d Documents, s State, orchestrated bool, now time.Time) Status {
 		Stage: s.Stage, State: sum.State, Counts: sum.Counts, Since: d.Book.Since, Orchestrated: orchestrated,
 		MaxParallel: p.policy.MaxParallel.String(), Canary: p.policy.Canary, ZoneByZone: p.policy.ZoneByZone, Stops: []Stop{}, Hosts: []HostStatus{},
 	}
-	busy, wanting := p.busy(), 0
+	wanting := 0
+	p.outlook()
+	outlook := p.survey.Outlook()
+	p.Book = d.Book
 	for _, h := range p.hosts {
 		r := h.Report
 		one := HostStatus{Node: h.Node, Zone: h.Zone, State: r.Shown(), Changed: []string{}}
@@ -83,7 +84,7 @@ func Describe(d Documents, s State, orchestrated bool, now time.Time) Status {
 			one.Since, one.Reason, one.Changed = h.Answer.Since, r.Reason, r.Taken.Names()
 		}
 		if r.Wants != "" && !r.Open() {
-			one.Changed, one.Waits = r.Changed.Names(), p.waitsFor(h, orchestrated, busy)
+			one.Changed, one.Waits = r.Changed.Names(), p.waitsFor(h, orchestrated, outlook)
 			if !r.Unhealthy() || r.Wants != h.Answer.Tag {
 				one.Since = r.WantsSince
 			}
@@ -113,45 +114,12 @@ func Describe(d Documents, s State, orchestrated bool, now time.Time) Status {
 	return st
 }
 
-// waitsFor returns why a host that wants new content has no turn.
-func (p *planner) waitsFor(h *ranked, orchestrated bool, busy string) string {
-	switch {
-	case !orchestrated:
+// waitsFor returns why a host that wants new content has no grant.
+func (p *planner) waitsFor(h *ranked, orchestrated bool, outlook pace.Outlook) string {
+	if !orchestrated {
 		return "no orchestrator runs"
-	case h.part.Offered():
-		return "its turn is offered"
-	case p.Halted:
-		return "the cluster is paused or only observed"
-	case p.window.closed != "":
-		return p.window.closed
 	}
-	if why := p.barred(h, p.frozen(h.Host)); why != "" {
-		return why
-	}
-	if why := cmp.Or(p.admitted(h), p.stepHolds(h)); why != "" {
-		return why
-	}
-	if limit, ok := p.room(p.Places, h).Admit(h.Node); !ok {
-		return p.Places.Explain(limit)
-	}
-	if busy == "" {
-		return "its turn comes next"
-	}
-	return busy
-}
-
-// busy names the hosts that are at work or out of service.
-func (p *planner) busy() string {
-	var nodes []string
-	for _, h := range p.hosts {
-		if h.has || h.Out || p.bad(h) {
-			nodes = append(nodes, h.Node)
-		}
-	}
-	if len(nodes) == 0 {
-		return ""
-	}
-	return text.Line(fmt.Sprintf("for %s: at work or out of service", strings.Join(nodes, ", ")), 200)
+	return outlook.Why(*h.in).Text(p.survey.Words.Noun)
 }
 
 // Count counts who is out of service in a state of a cluster; nil without a budget.
@@ -194,8 +162,9 @@ func show(ctx context.Context, c *cluster.Cluster, state *cluster.State, name st
 		if err != nil {
 			return nil, err
 		}
-		halted := state.Control.Paused != nil || state.Control.ObserveOnly != nil
-		all = append(all, Describe(d, State{Stage: name, Halted: halted, Freezes: state.Control.Freezes, Hosts: hosts[name], Places: places}, orchestrated, now))
+		all = append(all, Describe(d, State{
+			Stage: name, Halted: state.Control.HaltedText(), Freezes: state.Control.Freezes, Hosts: hosts[name], Places: places,
+		}, orchestrated, now))
 	}
 	return all, nil
 }

@@ -82,6 +82,14 @@ func (s Step) admits(h *ranked) bool {
 	return len(s.Hosts) < s.Size
 }
 
+// room is how many hosts may join the step; below zero: there is no limit.
+func (s Step) room() int {
+	if s.Kind == StepZone {
+		return -1
+	}
+	return max(0, s.Size-len(s.Hosts))
+}
+
 // stoppedBy reports whether the stop is of the step's gate, or of a host in the step.
 func (s Step) stoppedBy(stop Stop) bool {
 	return stop.Resumed == nil && (stop.Step != "" || s.Hosts[stop.Node])
@@ -145,7 +153,7 @@ func (p *planner) moveGate(step *Step) {
 		}
 	}
 	id := pace.GateRunID("stage."+p.Stage, step.Began, step.Number, p.Book.Asks+1)
-	g = p.policy.Sampled(g, p.Gate, id, p.Halted, p.now)
+	g = p.policy.Sampled(g, p.Gate, id, p.Halted != "", p.now)
 	switch {
 	case g.Run == id:
 		p.Book.Asks++
@@ -172,10 +180,10 @@ func (p *planner) unsound(step *Step) (critical, out []string) {
 		if _, member := step.Hosts[h.Node]; !member {
 			continue
 		}
-		if h.Critical {
+		if h.Service == pace.OutCritical {
 			critical = append(critical, h.Node)
 		}
-		if h.Out || !h.Up {
+		if h.Service != pace.InService || !h.Up {
 			out = append(out, h.Node)
 		}
 	}
@@ -264,7 +272,7 @@ func (p *planner) stepDone() bool {
 		return false
 	}
 	return !slices.ContainsFunc(p.hosts, func(h *ranked) bool {
-		return p.awaited(h) && p.admitted(h) == "" && (step.Hosts[h.Node] || step.admits(h))
+		return p.order.Awaits(p.survey, h.in) && (step.Hosts[h.Node] || step.admits(h))
 	})
 }
 
@@ -272,7 +280,7 @@ func (p *planner) stepDone() bool {
 func (p *planner) stepHolds(h *ranked) string {
 	step := p.Book.Step
 	switch {
-	case !p.policy.Gated() || step == nil || len(step.Hosts) == 0 || step.Hosts[h.Node] || step.passed(p.policy):
+	case !p.begun() || step.Hosts[h.Node]:
 		return ""
 	case step.Gate != nil:
 		return strings.Join(p.stepWaits(), "; ")
@@ -298,30 +306,52 @@ func (p *planner) stepWaits() []string {
 	return waits
 }
 
-// enterStep adds a host that is offered a turn to its step, which begins with it
-// if the step before has passed.
-func (p *planner) enterStep(h *ranked, allowed int) {
-	if !p.policy.Gated() {
-		return
-	}
+// begun reports whether the stage has a step that holds the hosts outside of it.
+func (p *planner) begun() bool {
 	step := p.Book.Step
-	if step == nil || len(step.Hosts) == 0 || step.passed(p.policy) {
-		next := &Step{Number: 1, Began: p.now, Kind: StepTurn, Size: allowed, Hosts: map[string]bool{}}
-		switch {
-		case step == nil:
-		case len(step.Hosts) == 0: // no host took its turn: the step begins with another host
-			next.Number, next.Began = step.Number, step.Began
-		default:
-			p.leaveStep()
-			next.Number, next.Began = step.Number+1, step.Began
-		}
-		switch {
-		case next.Number == 1 && p.policy.Canary > 0:
-			next.Kind, next.Size = StepCanary, p.policy.Canary
-		case p.policy.ZoneByZone:
-			next.Kind, next.Zone, next.Size = StepZone, h.Zone, 0
-		}
-		p.Book.Step, step = next, next
+	return p.policy.Gated() && step != nil && len(step.Hosts) > 0 && !step.passed(p.policy)
+}
+
+// inStep reports whether a host took a grant of the present step.
+func (p *planner) inStep(node string) bool { return p.begun() && p.Book.Step.Hosts[node] }
+
+// newcomers is how many hosts may join the present step; below zero: there is no limit.
+func (p *planner) newcomers() int {
+	if !p.begun() {
+		return -1
+	}
+	return p.Book.Step.room()
+}
+
+// nextStep is the step that begins with the first of offers, once the one before has passed; nil: none does.
+func (p *planner) nextStep(offers []pace.Offer) *Step {
+	if !p.policy.Gated() || p.begun() || len(offers) == 0 {
+		return nil
+	}
+	allowed, _ := p.survey.Room()
+	next := &Step{Number: 1, Began: p.now, Kind: StepTurn, Size: allowed, Hosts: map[string]bool{}}
+	switch step := p.Book.Step; {
+	case step == nil:
+	case len(step.Hosts) == 0: // no host took its grant: the step begins with another host
+		next.Number, next.Began = step.Number, step.Began
+	default:
+		p.leaveStep()
+		next.Number, next.Began = step.Number+1, step.Began
+	}
+	switch {
+	case next.Number == 1 && p.policy.Canary > 0:
+		next.Kind, next.Size = StepCanary, p.policy.Canary
+	case p.policy.ZoneByZone:
+		next.Kind, next.Zone, next.Size = StepZone, p.byNode[offers[0].Node].Zone, 0
+	}
+	return next
+}
+
+// enterStep adds a host that is offered a grant to the present step.
+func (p *planner) enterStep(h *ranked) {
+	step := p.Book.Step
+	if !p.policy.Gated() || step == nil {
+		return
 	}
 	if step.Hosts[h.Node] {
 		step.Approved = nil // it was for other content

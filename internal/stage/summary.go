@@ -25,7 +25,7 @@ func Summarize(d Documents, s State, now time.Time) Summary {
 }
 
 // Progress is how far a host is with what the stage brings. One whose first content is not rendered yet waits.
-func (h Host) Progress() pace.State {
+func (h *Host) Progress() pace.State {
 	r := h.Report
 	switch {
 	case r.Open():
@@ -96,11 +96,11 @@ func (p *planner) blocker(state string) pace.Blocker {
 		return pace.BlockedByPromotion
 	case gate != nil && !gate.Baked:
 		return pace.BlockedByBake
-	case p.Halted:
+	case p.Halted != "":
 		return pace.BlockedByCluster
 	case gate != nil && !gate.Passed:
 		return pace.BlockedByGate
-	case p.window.closed != "":
+	case !p.survey.InWindow():
 		return pace.BlockedByWindow
 	case frozen:
 		return pace.BlockedByFreeze
@@ -110,16 +110,8 @@ func (p *planner) blocker(state string) pace.Blocker {
 
 // windowsOpenSince returns since when the windows of all hosts are open; zero: there are none, or one is closed.
 func (p *planner) windowsOpenSince() (since time.Time) {
-	seen := map[string]bool{"": true}
-	for _, h := range p.hosts {
-		text := h.Report.Policy.Window
-		if seen[text] {
-			continue
-		}
-		seen[text] = true
-		if windows, err := pace.ParseWindows(text); err == nil {
-			since = pace.Latest(since, pace.WindowsOpenSince(windows, p.now))
-		}
+	for _, all := range p.survey.Windows {
+		since = pace.Latest(since, pace.WindowsOpenSince(all, p.now))
 	}
 	return since
 }

@@ -128,7 +128,7 @@ func (s *Snapshot) stageStates() map[string]stageState {
 		one := stageState{name: name, err: s.stageDocuments[name].err}
 		if one.err == nil {
 			one.status = stage.Describe(s.stageDocuments[name].documents, stage.State{
-				Stage: name, Halted: control.Paused != nil || control.ObserveOnly != nil, Freezes: control.Freezes, Hosts: hosts, Places: s.Members.Places,
+				Stage: name, Halted: s.Members.Halted, Freezes: control.Freezes, Quiet: s.Members.Quiet, Hosts: hosts, Places: s.Members.Places,
 			}, s.Orchestrated, s.Now)
 			one.status.Stops = withoutDigests(one.status.Stops)
 		}
