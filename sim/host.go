@@ -259,7 +259,7 @@ func (w *world) newOrchestrator(name string) *process {
 		log := w.logger(l.name)
 		return orchestrator.New(orchestrator.Options{
 			Client: client, Prefix: "jorc", Cluster: "default", Node: name, Rollouts: true, Probe: reachable{}, Log: log,
-			Deciders: []orchestrator.Decider{orchestrator.ForStages(), orchestrator.ForRuns(runs.NewDecider(0, log), name)},
+			Deciders: []orchestrator.Decider{orchestrator.ForRuns(runs.NewDecider(0, log), name)},
 		}).Run, nil
 	}}
 }

@@ -220,57 +220,31 @@ type Offers struct {
 // NewOffers returns the offers of the holder of a lock. It does no I/O.
 func NewOffers(held *kv.Lease) *Offers { return &Offers{NewLedgers(held.Store()), held} }
 
-// Write replaces what is granted to hosts, some forty at a time: each transaction swaps the
-// ledger, and commits only while fence holds. It returns the ledger as it is then.
-//
-// It returns kv.ErrConflict, consul.ErrOutcomeUnknown (renew the ledger, load and plan again)
-// or kv.ErrLockLost; what was written before stays.
-func (o *Offers) Write(ctx context.Context, ledger kv.Entry[Ledger], fence func(*kv.Txn), all []Next) (kv.Entry[Ledger], error) {
-	for part := range slices.Chunk(all, PerTransaction) {
-		t := o.held.Store().Txn()
-		fence(t)
-		next := o.Add(t, ledger, part)
-		done, err := t.Commit(ctx)
-		if err != nil {
-			return ledger, err
-		}
-		ledger = kv.Entry[Ledger]{Value: next, Index: done.Index(cluster.KeyGrantLedger), Exists: true}
-	}
-	return ledger, nil
+// Offering is a transaction that grants hosts something.
+type Offering struct {
+	session string
+	ledger  Ledger
+	all     []Next
 }
 
-// Add adds to t the swap of the ledger, and what is granted to at most PerTransaction hosts. It returns the ledger as it is
-// then.
-func (o *Offers) Add(t *kv.Txn, ledger kv.Entry[Ledger], all []Next) Ledger {
-	next, session := o.Swap(t, ledger), o.held.Session()
+// Add adds to t the swap of the ledger, and what is granted to at most PerTransaction hosts.
+func (o *Offers) Add(t *kv.Txn, ledger kv.Entry[Ledger], all []Next) Offering {
+	a := Offering{o.held.Session(), o.Swap(t, ledger), all}
 	for _, n := range all {
-		GrantsAt(o.held.Store(), n.Node).SwapIn(t, n.Old, n.next(next.ID(session), session))
+		GrantsAt(o.held.Store(), n.Node).SwapIn(t, n.Old, n.next(a.ledger.ID(a.session), a.session))
 	}
-	return next
+	return a
 }
 
-// Read reads the ledger, and what is granted to at most PerTransaction nodes, at one moment. It returns kv.ErrDamaged or
-// kv.ErrNewer, or a class of package consul.
-func (o *Offers) Read(ctx context.Context, nodes []string) (ledger kv.Entry[Ledger], grants map[string]kv.Entry[Grants], err error) {
-	s := o.held.Store()
-	t := s.Consistent().Txn().Get(cluster.KeyGrantLedger)
-	for _, node := range nodes {
-		t.Get(cluster.GrantsKey(node))
+// Written returns what the transaction left once it was carried out: the ledger, and the documents of the hosts as
+// a state of the cluster has them.
+func (a Offering) Written(done *kv.Result) (ledger kv.Entry[Ledger], grants map[string]kv.Entry[string]) {
+	grants = make(map[string]kv.Entry[string], len(a.all))
+	for _, n := range a.all {
+		raw, _ := json.Marshal(n.next(a.ledger.ID(a.session), a.session)) // it was written
+		grants[n.Node] = kv.Entry[string]{Value: string(raw), Index: done.Index(cluster.GrantsKey(n.Node)), Exists: true}
 	}
-	read, err := t.Commit(ctx)
-	if err != nil {
-		return ledger, nil, err
-	}
-	if ledger, err = o.From(read); err != nil {
-		return ledger, nil, err
-	}
-	grants = make(map[string]kv.Entry[Grants], len(nodes))
-	for _, node := range nodes {
-		if grants[node], err = GrantsAt(s, node).From(read); err != nil {
-			return ledger, nil, err
-		}
-	}
-	return ledger, grants, nil
+	return kv.Entry[Ledger]{Value: a.ledger, Index: done.Index(cluster.KeyGrantLedger), Exists: true}, grants
 }
 
 // Accept adds to t what the acceptance of a grant depends on: the lock of the orchestrator that

@@ -73,10 +73,10 @@ func NewLedgers(s *kv.Store) Ledgers {
 	return Ledgers{s, kv.NewDoc[Ledger](s, cluster.KeyGrantLedger, ledgerFormat)}
 }
 
-// Get reads the ledger. One that is damaged counts as empty. It returns kv.ErrNewer,
-// consul.ErrDenied or consul.ErrUnreachable.
+// Get reads the ledger, as no server that lost its leadership can answer. One that is damaged counts as empty. It returns
+// kv.ErrNewer, consul.ErrDenied or consul.ErrUnreachable.
 func (l Ledgers) Get(ctx context.Context) (kv.Entry[Ledger], error) {
-	e, err := l.doc.Get(ctx)
+	e, err := l.doc.In(l.store.Consistent()).Get(ctx)
 	if errors.Is(err, kv.ErrDamaged) {
 		return kv.Entry[Ledger]{}, nil
 	}

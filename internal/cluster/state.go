@@ -267,6 +267,20 @@ func (s *State) WithProbes(probes map[string]ProbeResult) State {
 	return next
 }
 
+// WithGrants returns the state with documents of what hosts are granted, as they were written since.
+func (s *State) WithGrants(written map[string]kv.Entry[string]) State {
+	next := *s
+	next.Hosts = maps.Clone(s.Hosts)
+	for node, grants := range written {
+		if h := next.Hosts[node]; h != nil {
+			granted := *h
+			granted.Grants = grants
+			next.Hosts[node] = &granted
+		}
+	}
+	return next
+}
+
 // failing are the critical checks of a host beside gossip's and jorc's own.
 func failing(checks []consul.CheckState) []consul.CheckState {
 	var all []consul.CheckState

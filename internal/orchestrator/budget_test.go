@@ -23,7 +23,6 @@ func TestBudgetThatCannotBeRead(t *testing.T) {
 	for _, node := range []string{"a", "b"} {
 		s.host(node, "10.0.0.1", "passing", "passing")
 		s.join(node)
-		s.put(cluster.ReportKey(node), `{"format":1,"stages":{"edge":{"policy":{"max_parallel":"100%"},"wants":"c","changed":{"list":[{"name":"key a","digest":"d"}]}}}}`)
 	}
 	s.must(s.cluster.SetBudget(t.Context(), &pace.Budget{MaxOut: pace.Amount{N: 1}}))
 	control := s.store.Path(cluster.KeyControl)
@@ -33,7 +32,7 @@ func TestBudgetThatCannotBeRead(t *testing.T) {
 	s.must(nil, err)
 	var damaged atomic.Bool
 	o := quick(s.client)
-	o.Interval = 50 * time.Millisecond
+	o.Interval, o.Rollouts = 50*time.Millisecond, true
 	o.Deciders = []orchestrator.Decider{
 		&recorder{name: "breaks the budget", decide: func(ctx context.Context, in orchestrator.Input) ([]orchestrator.Decision, error) {
 			if len(in.State.ActiveRuns) == 0 || damaged.Swap(true) {
@@ -41,7 +40,7 @@ func TestBudgetThatCannotBeRead(t *testing.T) {
 			}
 			return nil, s.client.KVPut(ctx, &consul.KVPair{Key: control, Value: []byte("garbage")})
 		}},
-		orchestrator.ForStages(), orchestrator.ForRuns(runs.NewDecider(0, nil), "boss"),
+		orchestrator.ForRuns(runs.NewDecider(0, nil), "boss"),
 	}
 	orch, _ := s.start(o)
 	s.eventually("the orchestrator to be idle", func() error {
@@ -50,6 +49,10 @@ func TestBudgetThatCannotBeRead(t *testing.T) {
 		}
 		return nil
 	})
+	for _, node := range []string{"a", "b"} {
+		s.put(cluster.ReportKey(node), `{"format":1,"stages":{"edge":{"policy":{"max_parallel":"100%"},"wants":"c","changed":{"list":[{"name":"key a","digest":"d"}]}}}}`)
+	}
+	s.cyclesPass(orch, 3)
 	out := func(key func(node string) string, what string) (nodes []string) {
 		for _, node := range []string{"a", "b"} {
 			p, _, err := s.client.KVGet(t.Context(), s.store.Path(key(node)), consul.Query{})

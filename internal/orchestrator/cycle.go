@@ -164,6 +164,9 @@ func (t *term) steps(ctx context.Context, r *Report) (again bool, err error) {
 		if problem, _ := t.grants.problem.Get(); problem != nil {
 			r.problem("decider", deciderRollout, problem)
 		}
+		if problem, _ := t.grants.stageProblem.Get(); problem != nil {
+			r.problem("decider", deciderStages, problem)
+		}
 		err = t.decide(ctx, t.input(&state, now), r)
 		seen.runs, seen.runsKnown = runsProgress(t.o.Deciders)
 	}

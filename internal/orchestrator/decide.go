@@ -8,6 +8,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pace"
 )
 
 // Decider is asked in each cycle what is to be done. It must not keep what it
@@ -33,8 +34,6 @@ type Input struct {
 	StageGates      []string
 	StageGatesKnown bool
 	places          *cycleRound
-	// asked: a decider of this cycle asked for the run of a gate, which State does not have.
-	asked *bool
 	// Refresh reads the state and the members again, for who must know of one that joined a
 	// moment ago.
 	Refresh func(ctx context.Context) (cluster.State, []cluster.Member, error)
@@ -46,13 +45,13 @@ type Input struct {
 // decide asks the deciders and journals what they say. One that fails keeps
 // none of the others from deciding; only what ends the cycle is returned.
 func (t *term) decide(ctx context.Context, in Input, r *Report) error {
-	in.asked, in.places = new(bool), &cycleRound{places: t.places}
+	in.places = &cycleRound{places: t.places}
+	in.StageGates, in.StageGatesKnown = t.grants.gates.Get()
 	defer in.places.close()
 	for _, d := range t.o.Deciders {
 		in.Record = func(ctx context.Context, decisions []Decision, also func(*kv.Txn)) error {
 			return t.record(ctx, d.Name(), decisions, also, r)
 		}
-		in.StageGates, in.StageGatesKnown = stageGates(t.o.Deciders, in.Session)
 		err := d.Decide(ctx, in)
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -84,19 +83,11 @@ func (t *term) record(ctx context.Context, decider string, decisions []Decision,
 
 var errJournalClosed = errors.New("what is current has to be read again")
 
-// nextDue returns when the next rule with a schedule is due, or the gate of a stage
-// changes; the zero time: never.
+// nextDue returns when the next rule with a schedule is due; the zero time: never.
 func nextDue(deciders []Decider) (due time.Time) {
 	for _, d := range deciders {
-		var at time.Time
-		switch d := d.(type) {
-		case runsDecider:
-			at = d.runs.NextDue()
-		case *stagesDecider:
-			at = d.nextDue()
-		}
-		if due.IsZero() || !at.IsZero() && at.Before(due) {
-			due = at
+		if d, is := d.(runsDecider); is {
+			due = pace.Earliest(due, d.runs.NextDue())
 		}
 	}
 	return due

@@ -42,15 +42,8 @@ func (g *granter) leases(ctx context.Context, r *round) (again time.Time, err er
 		r.last(demand)
 		return again, nil
 	}
-	var offered []string
-	for _, n := range next {
-		if n.Grants[0].State == pace.Offered {
-			offered = append(offered, n.Node)
-		}
-	}
-	r.sayAlone(offered)
-	r.ledger, err = g.places.offers.Write(ctx, r.ledger, func(t *kv.Txn) { change.Fence(t, r.State.Indexes) }, next)
-	r.take(offered)
-	g.o.Log.Debug("leases", "offered", len(offered), "written", len(next), "error", err)
-	return again, err
+	return again, r.grant(ctx, deciderLeases, nil, next, nil, func(t *kv.Txn) { change.Fence(t, r.State.Indexes) })
 }
+
+// deciderLeases is the name under which logs show what leases were granted.
+const deciderLeases = "leases"

@@ -20,16 +20,12 @@ type rolloutDecision struct {
 }
 
 // write carries a decision out, unless it could not be made.
-func (g *granter) write(ctx context.Context, d *rolloutDecision, err error) error {
+func (g *granter) write(ctx context.Context, r *round, d *rolloutDecision, err error) error {
 	g.history = nil // it changes with it, or what was decided was made of an old one
 	if err != nil {
 		return err
 	}
-	err = g.outbox.commit(ctx, deciderRollout, d.decisions, d.do)
-	if err == nil && len(d.decisions) > 0 {
-		g.changes.Notify() // a cycle journals them
-	}
-	return err
+	return r.grant(ctx, deciderRollout, d.decisions, nil, d.do, func(*kv.Txn) {})
 }
 
 // withHistory is s with what the orchestrators know of the rollouts before.

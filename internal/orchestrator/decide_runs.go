@@ -30,7 +30,7 @@ func (runsDecider) Name() string { return "runs" }
 // transaction with its events.
 func (d runsDecider) Decide(ctx context.Context, in Input) (err error) {
 	_, rules := in.State.Profile.Params[runs.ParamRules]
-	idle := len(in.State.ActiveRuns)+len(d.runs.Denied()) == 0 && !*in.asked && !rules
+	idle := len(in.State.ActiveRuns)+len(d.runs.Denied()) == 0 && !rules
 	if in.State.Control.Budget == nil || idle {
 		err = d.decide(ctx, in, nil)
 	} else {
@@ -57,7 +57,7 @@ func (d runsDecider) decide(ctx context.Context, in Input, r *round) error {
 	gate, unreadable := rollout.GateRunIn(in.Store, &in.State)
 	observed := runs.Observed{
 		Gates: append(slices.Clone(in.StageGates), gate), GatesKnown: unreadable == nil && in.StageGatesKnown,
-		Node: d.node, State: *state, Members: in.Members, Now: in.Now, Refresh: in.Refresh, Asked: *in.asked,
+		Node: d.node, State: *state, Members: in.Members, Now: in.Now, Refresh: in.Refresh,
 		Record: func(ctx context.Context, decided []runs.Decision, also func(*kv.Txn)) error {
 			decisions := make([]Decision, len(decided))
 			for i, p := range decided {
@@ -79,7 +79,7 @@ func (d runsDecider) decide(ctx context.Context, in Input, r *round) error {
 			if r == nil {
 				return commit(control)
 			}
-			return r.offer(ctx, nodes, nil, func(swap func(*kv.Txn)) error {
+			return r.offer(ctx, nodes, func(swap func(*kv.Txn)) error {
 				return commit(func(t *kv.Txn) { control(t); swap(t) })
 			})
 		},

@@ -20,7 +20,7 @@ const gatherReports = 10 * time.Millisecond
 // restored: hosts report meanwhile what they are at.
 const quietAfterRestore = time.Minute
 
-// granter moves the rollout from phase to phase, and offers grants to its hosts, beside the cycles: it
+// granter moves the rollout and the stages from step to step, and offers grants to hosts, beside the cycles: it
 // neither waits for them nor for events to be journalled.
 type granter struct {
 	*term
@@ -30,9 +30,17 @@ type granter struct {
 	// history has what orchestrators know of the rollouts before; nil: it is to be read. Only a pass
 	// uses it, in its round.
 	history *rollout.Stored
+
+	// stageProblem is why stages cannot be planned; nil: they can. gates are the runs that their gates wait for; not set: they
+	// are not known yet. settled are the stages in which nothing was left to do: they are planned again once a host reports news.
+	stageProblem concurrency.Latest[error]
+	gates        concurrency.Latest[[]string]
+	settled      map[string]bool
 }
 
-func newGranter(t *term) *granter { return &granter{term: t, wake: t.watcher.Changes()} }
+func newGranter(t *term) *granter {
+	return &granter{term: t, wake: t.watcher.Changes(), settled: map[string]bool{}}
+}
 
 // Pauses after a pass that failed.
 const firstGrantRetry, lastGrantRetry = 100 * time.Millisecond, 10 * time.Second
@@ -48,7 +56,7 @@ func (g *granter) run(ctx context.Context) error {
 			pause := retry.Next()
 			if !errors.Is(err, kv.ErrConflict) {
 				g.problem.Set(err)
-				g.o.Log.Warn("the rollout is planned again", "error", err, "again_in", pause)
+				g.o.Log.Warn("what hosts are granted is planned again", "error", err, "again_in", pause)
 			}
 			_ = concurrency.Sleep(ctx, pause) // ends with ctx
 		default:
@@ -65,9 +73,14 @@ func (g *granter) plan(ctx context.Context) (again time.Time, err error) {
 		if again, err = g.pass(ctx, r); err != nil {
 			return err
 		}
-		due, err := g.leases(ctx, r)
-		again = pace.Earliest(again, due)
-		return err
+		for _, one := range []func(context.Context, *round) (time.Time, error){g.leases, g.stages} {
+			due, err := one(ctx, r)
+			if err != nil {
+				return err
+			}
+			again = pace.Earliest(again, due)
+		}
+		return nil
 	})
 	return again, err
 }
@@ -115,14 +128,14 @@ func (g *granter) pass(ctx context.Context, r *round) (again time.Time, err erro
 			return again, err
 		}
 		if d, err := g.begun(ctx, s, state, now); err != nil || d != nil {
-			return now, g.write(ctx, d, err)
+			return now, g.write(ctx, r, d, err)
 		}
 	}
 	d := s.Document
 	if !s.Current() || d.Phase == pace.Aborted || !d.Paced() && (d.Over() || d.Stopped != nil) {
 		r.wants(pace.Demand{Change: changeVersion})
 		if do := g.places.rollouts.Know(s); decides && do != nil {
-			return now, g.write(ctx, &rolloutDecision{do: do}, nil)
+			return now, g.write(ctx, r, &rolloutDecision{do: do}, nil)
 		}
 		return again, nil
 	}
@@ -141,7 +154,7 @@ func (g *granter) pass(ctx context.Context, r *round) (again time.Time, err erro
 	plan := rollout.Plan(d, state, now)
 	if decides {
 		if d, err := g.next(ctx, s, state, plan, now); err != nil || d != nil {
-			return now, g.write(ctx, d, err)
+			return now, g.write(ctx, r, d, err)
 		}
 	}
 	for _, d := range plan.Denied {
@@ -152,13 +165,5 @@ func (g *granter) pass(ctx context.Context, r *round) (again time.Time, err erro
 		r.last(demand)
 		return plan.Again, nil
 	}
-	offered := make([]string, len(plan.Offers))
-	for i, o := range plan.Offers {
-		offered[i] = o.Node
-	}
-	r.sayAlone(offered)
-	r.ledger, err = g.places.offers.Write(ctx, r.ledger, s.Fence, s.Grants(state, plan, now))
-	r.take(offered)
-	g.o.Log.Debug("grants", "offered", len(plan.Offers), "withdrawn", len(plan.Withdrawals), "error", err)
-	return plan.Again, err
+	return plan.Again, r.grant(ctx, deciderRollout, nil, s.Grants(state, plan, now), nil, s.Fence)
 }

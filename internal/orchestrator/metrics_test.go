@@ -175,7 +175,6 @@ func TestFilesMetrics(t *testing.T) {
 		}))
 	}
 	options := s.deciding()
-	options.Deciders = append(options.Deciders, orchestrator.ForStages())
 	o, stop := s.start(options)
 	s.wantMetrics(o,
 		`jorc_change_info{change="edge",cluster="prod",kind="files",state="stopped"} 1`,

@@ -43,11 +43,13 @@ type Options struct {
 	Deciders []Decider     // asked in this order
 	Sinks    []Sink        // each name once
 	Probe    Probe         // default: TCP to the port on which the local agent gossips
-	Rollouts bool          // plan the cluster's rollout, and offer its hosts grants
-	Quiet    time.Duration // without grants after Consul's KV was restored; default 1 min
-	Journal  JournalOptions
-	Lock     kv.LeaseOptions
-	Log      hclog.Logger
+	Rollouts bool          // plan what reaches the hosts, and offer them grants
+	// StageGates are the workflows that may be gates of stages.
+	StageGates []string
+	Quiet      time.Duration // without grants after Consul's KV was restored; default 1 min
+	Journal    JournalOptions
+	Lock       kv.LeaseOptions
+	Log        hclog.Logger
 	// Watcher is set to the watcher of the cluster while it holds the lock, so that others in this
 	// process need none of their own, and to nil afterwards; nil: it is not shared.
 	Watcher *concurrency.Latest[*cluster.Watcher]

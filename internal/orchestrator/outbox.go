@@ -95,14 +95,16 @@ func newOutbox(s *kv.Store, epoch uint64) *outbox {
 	return &outbox{tree: kv.NewTree[delivery](s, cluster.PrefixDecided, 1), store: s, term: fmt.Sprintf("%016d.", epoch), mu: concurrency.NewExclusive()}
 }
 
-// commit carries out do and keeps the decisions for the journal, both or neither. do may be nil. It
-// returns what kv.Txn.Commit returns.
-func (o *outbox) commit(ctx context.Context, by string, decisions []Decision, do func(*kv.Txn)) error {
+// commit carries out do and keeps the decisions for the journal, both or neither. It returns what kv.Txn.Commit
+// returns.
+func (o *outbox) commit(ctx context.Context, by string, decisions []Decision, do func(*kv.Txn)) (*kv.Result, error) {
 	if len(decisions) == 0 {
-		return commit(ctx, o.store, do)
+		t := o.store.Txn()
+		do(t)
+		return t.Commit(ctx)
 	}
 	if err := o.mu.LockContext(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	defer o.mu.Unlock()
 	o.seq++
@@ -113,20 +115,18 @@ func (o *outbox) commit(ctx context.Context, by string, decisions []Decision, do
 		w.Decisions = append(w.Decisions, d.bounded())
 	}
 	t := o.store.Txn()
-	if do != nil {
-		do(t)
-	}
+	do(t)
 	doc.SwapIn(t, kv.Entry[delivery]{}, w.delivery)
 	done, err := t.Commit(ctx)
 	if errors.Is(err, consul.ErrOutcomeUnknown) {
 		o.doubtful, o.known = append(o.doubtful, name), false
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	w.index = done.Index(w.key)
 	o.waiting = append(o.waiting, w)
-	return nil
+	return done, nil
 }
 
 // load reads what stands at the keys if that is not known, and returns what of it cannot be read. That is deleted.

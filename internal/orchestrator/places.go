@@ -47,8 +47,6 @@ type round struct {
 	State  cluster.State // with the results of probes
 	ledger kv.Entry[change.Ledger]
 	base   *pace.Account // who is out; nil: it was not asked for
-	// granted is what hosts were granted in the round, which State does not have.
-	granted map[string]kv.Entry[change.Grants]
 	// read caches what rollout returns.
 	read *readRollout
 }
@@ -81,7 +79,7 @@ func (p *places) begin(ctx context.Context) (r *round, err error) {
 		p.renewed, p.begun = true, true
 	}
 	p.renewed = false // until the round has ended well
-	r = &round{places: p, ledger: p.ledger, granted: map[string]kv.Entry[change.Grants]{}}
+	r = &round{places: p, ledger: p.ledger}
 	if r.State, err = p.t.watcher.State(ctx); err != nil {
 		return nil, err
 	}
@@ -232,20 +230,59 @@ func (r *round) forget(gone func(change string) bool) {
 	}
 }
 
-// offer commits what commit does, together with the swap of the ledger and with grants: nodes are offered
-// something in it.
-func (r *round) offer(ctx context.Context, nodes []string, grants []change.Next, commit func(also func(*kv.Txn)) error) error {
+// grant writes what hosts are granted, some forty at a time, and what is decided: do and the decisions are part of the first
+// transaction, fence of each. The state of the round has it then. It returns kv.ErrConflict, consul.ErrOutcomeUnknown or
+// kv.ErrLockLost; what was written before stays.
+func (r *round) grant(ctx context.Context, by string, decisions []Decision, next []change.Next, do, fence func(*kv.Txn)) error {
+	t := r.places.t
+	for first := true; first || len(next) > 0; first = false {
+		part := next[:min(len(next), change.PerTransaction)]
+		next = next[len(part):]
+		var offered []string
+		for _, n := range part {
+			if slices.ContainsFunc(n.Grants, func(g change.Grant) bool { return g.State == pace.Offered }) {
+				offered = append(offered, n.Node)
+			}
+		}
+		r.sayAlone(offered)
+		var offering change.Offering
+		done, err := t.outbox.commit(ctx, by, decisions, func(txn *kv.Txn) {
+			if first && do != nil {
+				do(txn)
+			}
+			fence(txn)
+			if len(part) > 0 {
+				offering = r.places.offers.Add(txn, r.ledger, part)
+			}
+		})
+		t.o.Log.Debug("grants", "by", by, "offered", len(offered), "written", len(part), "error", err)
+		if err != nil {
+			return err
+		}
+		if len(decisions) > 0 {
+			t.changes.Notify() // a cycle journals them
+		}
+		decisions = nil
+		if len(part) > 0 {
+			var written map[string]kv.Entry[string]
+			r.ledger, written = offering.Written(done)
+			r.State, r.read = r.State.WithGrants(written), nil
+			r.take(offered)
+		}
+	}
+	return nil
+}
+
+// offer commits what commit does, together with the swap of the ledger: nodes are offered something in it, beside
+// their grants.
+func (r *round) offer(ctx context.Context, nodes []string, commit func(also func(*kv.Txn)) error) error {
 	r.sayAlone(nodes)
 	var next change.Ledger
-	err := commit(func(t *kv.Txn) { next = r.places.offers.Add(t, r.ledger, grants) })
+	err := commit(func(t *kv.Txn) { next = r.places.offers.Swap(t, r.ledger) })
 	if err != nil {
 		return err
 	}
-	granted := make([]string, len(grants))
-	for i, n := range grants {
-		granted[i] = n.Node
-	}
-	e, written, err := r.places.offers.Read(ctx, granted)
+	e, err := r.places.offers.Get(ctx)
 	switch {
 	case err != nil:
 		return err
@@ -253,7 +290,6 @@ func (r *round) offer(ctx context.Context, nodes []string, grants []change.Next,
 		return fmt.Errorf("%w: the ledger of offers was swapped meanwhile", kv.ErrConflict)
 	}
 	r.ledger = e
-	maps.Copy(r.granted, written)
 	r.take(nodes)
 	return nil
 }

@@ -370,6 +370,7 @@ func (f *system) held() (*rollout.Rollouts, *kv.Lease) {
 type offering struct {
 	*change.Offers
 
+	held   *kv.Lease
 	ledger kv.Entry[change.Ledger]
 	stored rollout.Stored
 	state  rollout.State
@@ -379,7 +380,7 @@ type offering struct {
 // offering prepares what the holder of a lock would offer now.
 func (f *system) offering(r *rollout.Rollouts, h *kv.Lease) *offering {
 	f.t.Helper()
-	o := &offering{Offers: change.NewOffers(h)}
+	o := &offering{Offers: change.NewOffers(h), held: h}
 	var err error
 	if o.ledger, err = o.Get(f.t.Context()); err != nil {
 		f.t.Fatal(err)
@@ -390,7 +391,16 @@ func (f *system) offering(r *rollout.Rollouts, h *kv.Lease) *offering {
 
 // write offers it.
 func (o *offering) write(t *testing.T) (kv.Entry[change.Ledger], error) {
-	return o.Write(t.Context(), o.ledger, o.stored.Fence, o.stored.Grants(o.state, o.plan, time.Now()))
+	t.Helper()
+	txn := o.held.Store().Txn()
+	o.stored.Fence(txn)
+	offered := o.Add(txn, o.ledger, o.stored.Grants(o.state, o.plan, time.Now()))
+	done, err := txn.Commit(t.Context())
+	if err != nil {
+		return o.ledger, err
+	}
+	ledger, _ := offered.Written(done)
+	return ledger, nil
 }
 
 // prepare plans what r would offer now.

@@ -33,8 +33,6 @@ type Observed struct {
 	// have joined after the cycle began, and before the run was asked for.
 	// nil: Members are newer than any run.
 	Refresh func(ctx context.Context) (cluster.State, []cluster.Member, error)
-	// Asked: a run was asked for after State was read, which is to begin now.
-	Asked bool
 	// Gates are the runs that gates of the rollout and of stages wait for. Other runs
 	// of gates are cancelled where GatesKnown is set.
 	Gates      []string
@@ -109,7 +107,7 @@ func (d *Decider) Decide(ctx context.Context, store *kv.Store, o Observed) ([]De
 	if err != nil {
 		return started, err
 	}
-	if o.Refresh != nil && (o.Asked || len(started) > 0) {
+	if o.Refresh != nil && len(started) > 0 {
 		if err := d.refresh(ctx, &o, now); err != nil {
 			return started, err
 		}

@@ -2,6 +2,7 @@ package stage
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -17,26 +18,65 @@ import (
 // maxHold bounds what is said of a hold, in bytes.
 const maxHold = 200
 
-// HostsOf returns the hosts of each stage of a cluster, also hosts that have left it with a grant. Only members
-// are granted something.
-func HostsOf(s *cluster.State) map[string][]Host {
-	all := map[string][]Host{}
+// Expecting returns the names of a cluster's stages in order, and those of which something is expected of a host.
+func Expecting(s *cluster.State) (names []string, busy map[string]bool) {
+	busy = map[string]bool{}
 	for _, node := range s.Nodes() {
 		h := s.Hosts[node]
-		grants := grantsOf(h)
-		for name, report := range h.Report.Stages {
-			all[name] = append(all[name], hostOf(s, h, name, report, grants))
+		grants := strings.Count(h.Grants.Value, `"`+cluster.FilesChange(""))
+		for name, r := range h.Report.Stages {
+			state := r.Shown()
+			busy[name] = busy[name] || state != "" && state != cluster.StageDone
+			if grants > 0 && strings.Contains(h.Grants.Value, `"`+cluster.FilesChange(name)+`"`) {
+				grants--
+			}
 		}
+		if grants == 0 {
+			continue
+		}
+		for name := range leftBy(h, change.GrantsIn(h)) {
+			busy[name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(busy)), busy
+}
+
+// leftBy returns the stages that a host no longer has, but for its grant.
+func leftBy(h *cluster.Host, grants kv.Entry[change.Grants]) iter.Seq[string] {
+	return func(yield func(string) bool) {
 		for _, g := range grants.Value.All {
 			name, files := cluster.StageOf(g.Change)
 			if _, has := h.Report.Stages[name]; !files || has {
 				continue
 			}
-			one := hostOf(s, h, name, cluster.StageReport{}, grants)
-			if part := one.part(name); part.Granted() {
-				one.Left = true
-				all[name] = append(all[name], one)
+			if part := change.PartOf(g.Change, g, h.Report.Answered(g.Change), ""); part.Granted() && !yield(name) {
+				return
 			}
+		}
+	}
+}
+
+// HostsOf returns the hosts of stages of a cluster, also hosts that have left one with a grant; without names of all stages.
+// Only members are granted something.
+func HostsOf(s *cluster.State, names ...string) map[string][]Host {
+	all := map[string][]Host{}
+	other := func(name string) bool { return len(names) > 0 && !slices.Contains(names, name) }
+	for _, node := range s.Nodes() {
+		h := s.Hosts[node]
+		grants := grantsOf(h)
+		for name, report := range h.Report.Stages {
+			if other(name) {
+				continue
+			}
+			all[name] = append(all[name], hostOf(s, h, name, report, grants))
+		}
+		for name := range leftBy(h, grants) {
+			if other(name) {
+				continue
+			}
+			one := hostOf(s, h, name, cluster.StageReport{}, grants)
+			one.Left = true
+			all[name] = append(all[name], one)
 		}
 	}
 	return all

@@ -165,7 +165,6 @@ func (f *Cluster) Orchestrate(name string) {
 	f.t.Helper()
 	f.background("the orchestrator", orchestrator.New(orchestrator.Options{
 		Client: f.Client, Prefix: "jorc", Cluster: f.Name(), Node: f.Node(name), Rollouts: true, Interval: time.Second,
-		Deciders: []orchestrator.Decider{orchestrator.ForStages()},
 	}).Run)
 }
 
