@@ -392,9 +392,13 @@ func (f *system) offering(r *rollout.Rollouts, h *kv.Lease) *offering {
 // write offers it.
 func (o *offering) write(t *testing.T) (kv.Entry[change.Ledger], error) {
 	t.Helper()
+	grants := o.stored.Grants(o.state, o.plan, time.Now())
+	if len(grants) == 0 {
+		return o.ledger, nil
+	}
 	txn := o.held.Store().Txn()
 	o.stored.Fence(txn)
-	offered := o.Add(txn, o.ledger, o.stored.Grants(o.state, o.plan, time.Now()))
+	offered := o.Add(txn, o.ledger, grants)
 	done, err := txn.Commit(t.Context())
 	if err != nil {
 		return o.ledger, err
