@@ -36,7 +36,8 @@ func (g *granter) stages(ctx context.Context, r *round) (again time.Time, err er
 	gates, unknown := []string{}, false
 	var errs []error
 	for _, name := range active {
-		gate, due, err := g.stage(ctx, r, name)
+		gate, due, idle, err := g.stage(ctx, r, name)
+		g.settled[name] = idle && !busy[name]
 		switch {
 		case gate != "":
 			gates = append(gates, gate)
@@ -55,13 +56,13 @@ func (g *granter) stages(ctx context.Context, r *round) (again time.Time, err er
 	return again, nil
 }
 
-// stage plans one stage, and writes what it decides together with its events. It returns the run that its gate waits for, and
-// when time alone changes something.
-func (g *granter) stage(ctx context.Context, r *round, name string) (gate string, again time.Time, err error) {
+// stage plans one stage, and writes what it decides together with its events. It returns the run that its gate waits for, when
+// time alone changes something, and whether nothing was left to do.
+func (g *granter) stage(ctx context.Context, r *round, name string) (gate string, again time.Time, idle bool, err error) {
 	stages := stage.New(g.store)
 	documents, err := stages.Parse(name, r.State.Stages[name])
 	if err != nil {
-		return "", again, err
+		return "", again, false, err
 	}
 	hosts, now := stage.HostsOf(&r.State, name)[name], time.Now()
 	state := stage.State{
@@ -69,11 +70,11 @@ func (g *granter) stage(ctx context.Context, r *round, name string) (gate string
 		Freezes: r.State.Control.Freezes, Quiet: r.ledger.Value.Quiet,
 	}
 	if state.Gate, err = g.stageGate(ctx, documents, hosts); err != nil {
-		return "", again, fmt.Errorf("ask the gate of stage %q: %w", name, err)
+		return "", again, false, fmt.Errorf("ask the gate of stage %q: %w", name, err)
 	}
 	demand := pace.Demand{Change: changeStage + name, Open: stage.Open(name, hosts), Created: documents.Book.Since}
 	if state.Places, err = r.account(demand); err != nil {
-		return "", again, err
+		return "", again, false, err
 	}
 	plan := stage.Plan(documents.Book, documents.Stops, state, now)
 	demand.Nodes = plan.Denied
@@ -85,15 +86,14 @@ func (g *granter) stage(ctx context.Context, r *round, name string) (gate string
 		gate = step.Gate.Run
 	}
 	do, grants := stages.Write(documents, plan), documents.Granted(plan)
-	g.settled[name] = do == nil && demand.Open == 0 && plan.Book.Step == nil
 	if do == nil {
-		return gate, plan.Again, nil
+		return gate, plan.Again, demand.Open == 0 && plan.Book.Step == nil, nil
 	}
 	decisions := make([]Decision, len(plan.Events))
 	for i, e := range plan.Events {
 		decisions[i] = Decision{Kind: e.Kind, Node: e.Node, Text: e.Text, After: cmp.Or(e.Node, name)}
 	}
-	return gate, now, r.grant(ctx, deciderStages, decisions, grants, do, func(t *kv.Txn) {
+	return gate, now, false, r.grant(ctx, deciderStages, decisions, grants, do, func(t *kv.Txn) {
 		if len(grants) > 0 {
 			change.Fence(t, r.State.Indexes)
 		}
