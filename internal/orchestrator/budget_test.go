@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/orchestrator"
@@ -73,6 +74,31 @@ func TestBudgetThatCannotBeRead(t *testing.T) {
 	s.eventually("one host to have a turn and a job", func() error {
 		if t, j := turns(), jobs(); len(t) != 1 || len(j) != 1 || t[0] != j[0] {
 			return fmt.Errorf("%v have turns, and %v jobs", t, j)
+		}
+		return nil
+	})
+}
+
+// TestNoStageAfterRestore: hosts are offered new content of a stage only once the time is over in which nothing is granted, as
+// Consul's KV was restored.
+func TestNoStageAfterRestore(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.host("a", "10.0.0.1", "passing", "passing")
+	s.join("a")
+	s.put(cluster.ReportKey("a"), `{"format":1,"stages":{"edge":{"policy":{"max_parallel":"1"},"wants":"c","changed":{"list":[{"name":"key a","digest":"d"}]}}}}`)
+	quiet := time.Now().Add(2 * time.Second)
+	s.must(nil, change.NewLedgers(s.store).Quiet(t.Context(), quiet))
+	s.start(s.deciding())
+	s.eventually("an offer", func() error {
+		e, err := change.GrantsAt(s.store, "a").Get(t.Context())
+		s.must(nil, err)
+		g := e.Value.Of(cluster.FilesChange("edge"))
+		if g.State != pace.Offered {
+			return fmt.Errorf("it has %+v", e.Value)
+		}
+		if g.Since.Before(quiet) {
+			t.Errorf("it was offered at %v, want not before %v", g.Since, quiet)
 		}
 		return nil
 	})

@@ -207,3 +207,18 @@ func TestStageDuringFreeze(t *testing.T) {
 		t.Errorf("other content: %v are offered, and the exemptions are %+v", next.Offers, next.Stops.Exempt)
 	}
 }
+
+// TestStageAfterRestore: nothing is offered until hosts have reported after a restore, and the plan says until when.
+func TestStageAfterRestore(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	s := stage.State{Stage: "edge", Session: "s1", Quiet: now.Add(time.Minute), Hosts: []stage.Host{{Host: up("n1"), Report: cluster.StageReport{
+		Policy: cluster.StagePolicy{MaxParallel: "1"}, Wants: "c", Changed: limit("a"),
+	}}}}
+	if plan := stage.Plan(stage.Book{}, stage.Stops{}, s, now); len(plan.Offers) > 0 || !plan.Again.Equal(s.Quiet) {
+		t.Errorf("%v are offered, and the next plan is at %v, want none before %v", plan.Offers, plan.Again, s.Quiet)
+	}
+	if plan := stage.Plan(stage.Book{}, stage.Stops{}, s, s.Quiet); !slices.Equal(plan.Offers, []string{"n1"}) {
+		t.Errorf("then %v are offered, want n1", plan.Offers)
+	}
+}
