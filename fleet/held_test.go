@@ -66,7 +66,7 @@ workflow "validate" {
 	}
 	f.Eventually("the others to have both", have(func(h *fleettest.Host) bool { return !aside(h) }))
 	f.Eventually("the rollout to end", func(context.Context) error {
-		return containsAll(f.Jorc("cluster", "events", "--kind", "rollout_done").OK(), "3 of 5 members run v2", "2 are held or drained and follow when that ends")
+		return containsAll(f.Jorc("cluster", "events", "--kind", "change_done").OK(), "3 of 5 members run v2", "2 are held or drained and follow when that ends")
 	})
 	if err := containsAll(f.Jorc("update", "show").OK(), held.Name+": it is held: ", "new disk", drained.Name+": it is in maintenance that jorc did not begin"); err != nil {
 		t.Error(err)

@@ -186,7 +186,7 @@ func TestRollback(t *testing.T) {
 			t.Errorf("%s runs %q", h.Name, got)
 		}
 	}
-	if got := f.Jorc("cluster", "events", "--kind", "rollout_rolled_back").OK(); strings.Count(got, "rolled back to") != 1 {
+	if got := f.Jorc("cluster", "events", "--kind", "change_taken_back").OK(); strings.Count(got, "rolled back to") != 1 {
 		t.Errorf("the journal tells of rollbacks: %q", got)
 	}
 	load.Stop(200)

@@ -193,7 +193,7 @@ func TestStagedValue(t *testing.T) {
 		}
 	}
 	f.Eventually("an event for each fault", func(context.Context) error {
-		if got := f.Jorc("cluster", "events", "--kind", "stage_stopped").OK(); strings.Count(got, "stage_stopped") < 5 {
+		if got := f.Jorc("cluster", "events", "--kind", "change_stopped").OK(); strings.Count(got, "change_stopped") < 5 {
 			return errors.New(got)
 		}
 		return nil

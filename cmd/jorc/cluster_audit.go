@@ -122,8 +122,8 @@ type auditFilter struct {
 func (f auditFilter) of(events []orchestrator.Event) []orchestrator.Event {
 	return slices.DeleteFunc(slices.Clone(events), func(e orchestrator.Event) bool {
 		var change cluster.AuditEntry // empty: its author is not known
-		if e.Change != nil {
-			change = *e.Change
+		if e.Audit != nil {
+			change = *e.Audit
 		}
 		return !e.Audited() || changeTime(e).Before(f.since) || !strings.Contains(change.By, f.by) || !strings.Contains(change.Command, f.command)
 	})
@@ -131,8 +131,8 @@ func (f auditFilter) of(events []orchestrator.Event) []orchestrator.Event {
 
 // changeTime is when the change was made, or observed.
 func changeTime(e orchestrator.Event) time.Time {
-	if e.Change != nil {
-		return e.Change.Time
+	if e.Audit != nil {
+		return e.Audit.Time
 	}
 	return e.Time
 }
@@ -170,9 +170,9 @@ func (e *environment) showAudit(c *cli.Context) error {
 
 func auditListing(events []orchestrator.Event) listing {
 	return listingOf("time,by,command,reason,what", events, func(e orchestrator.Event) []string {
-		if e.Change == nil {
+		if e.Audit == nil {
 			return []string{when(e.Time), "unknown", "", "", e.Text}
 		}
-		return []string{when(e.Change.Time), cmp.Or(e.Change.By, "unknown"), e.Change.Command, e.Change.Reason, e.Change.KeysText()}
+		return []string{when(e.Audit.Time), cmp.Or(e.Audit.By, "unknown"), e.Audit.Command, e.Audit.Reason, e.Audit.KeysText()}
 	})
 }

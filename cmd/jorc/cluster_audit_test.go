@@ -30,11 +30,11 @@ func audited(t *testing.T, env map[string]string, args ...string) []orchestrator
 // lines are changes as "command|author|reason|keys", and the texts of the others.
 func auditLines(events []orchestrator.Event) (all []string) {
 	for _, e := range events {
-		if e.Change == nil {
+		if e.Audit == nil {
 			all = append(all, "unknown: "+e.Kind)
 			continue
 		}
-		all = append(all, strings.Join([]string{e.Change.Command, e.Change.By, e.Change.Reason, strings.Join(e.Change.Keys, " ")}, "|"))
+		all = append(all, strings.Join([]string{e.Audit.Command, e.Audit.By, e.Audit.Reason, strings.Join(e.Audit.Keys, " ")}, "|"))
 	}
 	return all
 }
@@ -136,7 +136,7 @@ func TestAuditFlags(t *testing.T) {
 	}
 	var got []string
 	for _, e := range audited(t, env, "--limit", "3") {
-		got = append(got, e.Change.Command)
+		got = append(got, e.Audit.Command)
 	}
 	want := []string{
 		"jorc update trigger v1 --canary=1 --max-parallel=2 --approve-each --window=always",
@@ -163,7 +163,7 @@ func TestAuditRights(t *testing.T) {
 	do := doer(t, env)
 	do(result{0, "", ""}, "init", "prod")
 	begin := audited(t, env)
-	if token := begin[0].Change.By; !strings.HasPrefix(token, "token ") || strings.Contains(token, s.RootToken) {
+	if token := begin[0].Audit.By; !strings.HasPrefix(token, "token ") || strings.Contains(token, s.RootToken) {
 		t.Errorf("the author is %q", token)
 	}
 	env["CONSUL_HTTP_TOKEN"] = strings.TrimSpace(jorc(t, env, "cluster", "profile", "token").stdout)
@@ -235,7 +235,7 @@ func TestAuditFollow(t *testing.T) {
 	journalled := func() {
 		t.Helper()
 		consultest.Eventually(t, "the changes to be journalled", func(context.Context) error {
-			if all := audited(t, env); len(all) == 0 || all[len(all)-1].Seq == 0 || all[len(all)-1].Change.Reason != want[len(want)-1] {
+			if all := audited(t, env); len(all) == 0 || all[len(all)-1].Seq == 0 || all[len(all)-1].Audit.Reason != want[len(want)-1] {
 				return fmt.Errorf("got %q", auditLines(all))
 			}
 			return nil
@@ -258,10 +258,10 @@ func TestAuditFollow(t *testing.T) {
 		t.Helper()
 		for line := range strings.Lines(out.String()) {
 			var e orchestrator.Event
-			if err := json.Unmarshal([]byte(line), &e); err != nil || e.Change == nil {
+			if err := json.Unmarshal([]byte(line), &e); err != nil || e.Audit == nil {
 				t.Fatalf("%v: %s", err, line)
 			}
-			reasons = append(reasons, e.Change.Reason)
+			reasons = append(reasons, e.Audit.Reason)
 		}
 		return reasons
 	}

@@ -18,7 +18,7 @@ func TestEventKinds(t *testing.T) {
 	s, env := onShared(t)
 	do := doer(t, env)
 	do(result{0, "", ""}, "init", "default")
-	do(result{0, "[]\n", ""}, "events", "--kind", "node_down", "--kind", "rollout_rolled_back", "--kind", "run_job_lost", "-o", "json")
+	do(result{0, "[]\n", ""}, "events", "--kind", "node_down", "--kind", "change_taken_back", "--kind", "change_host_failed", "-o", "json")
 	for _, args := range [][]string{{"--kind", "nodedown"}, {"--kind", "node_down", "--kind", "nodedown"}, {"-f", "--kind", "nodedown"}} {
 		got := jorc(t, env, append([]string{"cluster", "events"}, args...)...)
 		want := `jorc: events of kind "nodedown": there are none, and no such kind is known; did you mean "node_down"?; known are agent_down, agent_up, `
@@ -34,7 +34,7 @@ func TestEventKinds(t *testing.T) {
 	events := []orchestrator.Event{
 		{Kind: "comet_seen", Text: "far away"},
 		{Kind: "node_down", Node: "web1", Text: "web1 is down"},
-		{Kind: "operator_change", Change: &cluster.AuditEntry{Command: "jorc cluster hold --node=web1", Keys: []string{"host/web1/hold"}}},
+		{Kind: "operator_change", Audit: &cluster.AuditEntry{Command: "jorc cluster hold --node=web1", Keys: []string{"host/web1/hold"}}},
 		{Kind: "node_down", Node: "web10", Text: "web10 is down"},
 	}
 	if _, err := j.Save(t.Context(), j.View(), events, at, nil); err != nil {

@@ -48,6 +48,7 @@ func orchestratorCommands(env *environment) []*cli.Command {
 				&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "print new events as they occur", DisableDefaultText: true},
 				&cli.StringSliceFlag{Name: "kind", Usage: "only events of kind `K`, such as node_down; may be repeated"},
 				&cli.StringFlag{Name: "host", Usage: "only events about `HOST`"},
+				&cli.StringFlag{Name: "change", Usage: "only events about the change with this `ID`, as 'jorc change' prints it"},
 				&cli.IntFlag{Name: "limit", Usage: "only the last `N`; 0: all stored ones", Value: 100},
 			},
 			Action: env.showEvents,
@@ -275,7 +276,7 @@ func (e *environment) showEvents(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	filter := orchestrator.EventFilter{Kinds: c.StringSlice("kind"), Host: c.String("host")}
+	filter := orchestrator.EventFilter{Kinds: c.StringSlice("kind"), Host: c.String("host"), Change: c.String("change")}
 	if c.IsSet("host") && filter.Host == "" {
 		return usagef(c, "--host must not be empty")
 	}

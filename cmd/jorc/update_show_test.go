@@ -33,7 +33,7 @@ func TestShowRollout(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, p := range all.Problems {
-			if p.Kind == "rollout_paused" {
+			if p.Kind == "change_stopped" {
 				return p.Cause, p.Command
 			}
 		}

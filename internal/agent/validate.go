@@ -15,8 +15,8 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/control"
 	"github.com/jorc/jorc/internal/durable"
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/fleetlock"
-	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/replace"
 	"github.com/jorc/jorc/internal/slots"
 	"github.com/jorc/jorc/internal/watch"
@@ -234,7 +234,7 @@ func unusable(c *config.Config) (found []config.Problem) {
 			needs(c.Workflows[i].Tasks[j].Requires)
 		}
 	}
-	known := orchestrator.Kinds()
+	known := event.Kinds()
 	for _, t := range c.Triggers {
 		if t.Event != "" && !slices.Contains(known, t.Event) {
 			text := fmt.Sprintf("trigger %q: there is no kind of event %q: it would never run; known are %s", t.Name, t.Event, strings.Join(known, ", "))

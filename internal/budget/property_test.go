@@ -9,10 +9,10 @@ import (
 
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
-	"github.com/jorc/jorc/internal/stage"
 )
 
 // step is one thing that happens, of all that can.
@@ -383,7 +383,7 @@ func TestOutWithinTheBudget(t *testing.T) {
 	}
 	for _, what := range []string{
 		"offered to version", "offered to stage", "offered to run", "waits for a place", "late commit", "late commit refused", "lock given away", "restores", "given up",
-		"version rolled back", stage.StageStopped, "run done", "run failed",
+		"version rolled back", event.ChangeStopped, "run done", "run failed",
 	} {
 		if all[what] == 0 {
 			t.Errorf("%q never happened: %v", what, all)

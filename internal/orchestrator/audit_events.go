@@ -9,15 +9,13 @@ import (
 	"strings"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/kv"
 )
 
-// OperatorChange is the kind of event for a change that a command made.
-const OperatorChange = "operator_change"
-
 // Audited reports whether the event is part of the audit: a change that a command
 // made, or one whose author is not known.
-func (e Event) Audited() bool { return e.Change != nil || e.AuthorUnknown }
+func (e Event) Audited() bool { return e.Audit != nil || e.AuthorUnknown }
 
 // auditEvents are the events that are part of the audit.
 func auditEvents(events []Event) []Event {
@@ -50,15 +48,15 @@ func changeEvent(c cluster.AuditEntry) Event {
 	if c.Reason != "" {
 		text += ": " + c.Reason
 	}
-	return Event{Kind: OperatorChange, Text: text + " (" + keys + ")", Change: &c}
+	return Event{Kind: event.OperatorChange, Text: text + " (" + keys + ")", Audit: &c}
 }
 
 // lastChange is the mark of the last change of the log among events; of none it is
 // before.
 func lastChange(events []Event, before AuditMark) AuditMark {
 	for _, e := range events {
-		if e.Change != nil {
-			before = AuditMark{e.Change.Log, e.Change.Number}
+		if e.Audit != nil {
+			before = AuditMark{e.Audit.Log, e.Audit.Number}
 		}
 	}
 	return before
@@ -92,7 +90,7 @@ func ReadAudit(ctx context.Context, s *kv.Store, c *cluster.Cluster) (Audit, err
 func pending(log cluster.AuditLog, last AuditMark) []Event {
 	events := operatorChanges(log, last)
 	for i := range events {
-		events[i].Time = events[i].Change.Time
+		events[i].Time = events[i].Audit.Time
 	}
 	return events
 }

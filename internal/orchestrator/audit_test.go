@@ -12,19 +12,20 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/orchestrator"
 )
 
 // operatorChange is the event of the nth change of a command.
 func operatorChange(n uint64) orchestrator.Event {
-	return orchestrator.Event{Kind: orchestrator.OperatorChange, Text: "c", Change: &cluster.AuditEntry{Log: "log", Number: n, Command: "c", Keys: []string{"profile"}}}
+	return orchestrator.Event{Kind: event.OperatorChange, Text: "c", Audit: &cluster.AuditEntry{Log: "log", Number: n, Command: "c", Keys: []string{"profile"}}}
 }
 
 // changeNumbers are the numbers of changes among events.
 func changeNumbers(events []orchestrator.Event) (all []uint64) {
 	for _, e := range events {
-		if e.Change != nil {
-			all = append(all, e.Change.Number)
+		if e.Audit != nil {
+			all = append(all, e.Audit.Number)
 		}
 	}
 	return all
@@ -128,8 +129,8 @@ func TestAuditFlood(t *testing.T) {
 	running.Wait()
 	var events []orchestrator.Event
 	s.eventually("the last change", func() error {
-		events = slices.DeleteFunc(s.events(), func(e orchestrator.Event) bool { return e.Change == nil })
-		if n := len(events); n == 0 || events[n-1].Change.Number < writers*each {
+		events = slices.DeleteFunc(s.events(), func(e orchestrator.Event) bool { return e.Audit == nil })
+		if n := len(events); n == 0 || events[n-1].Audit.Number < writers*each {
 			return fmt.Errorf("%d changes are journalled", n)
 		}
 		return nil
@@ -144,10 +145,10 @@ func TestAuditFlood(t *testing.T) {
 				t.Fatalf("%q: %v", e.Text, err)
 			}
 		}
-		if e.Change.Number != last+gone+1 {
-			t.Errorf("change %d follows on %d, and %d are named as gone", e.Change.Number, last, gone)
+		if e.Audit.Number != last+gone+1 {
+			t.Errorf("change %d follows on %d, and %d are named as gone", e.Audit.Number, last, gone)
 		}
-		last = e.Change.Number
+		last = e.Audit.Number
 	}
 	t.Logf("%d of %d changes are journalled", len(events), writers*each)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/rollout"
@@ -174,7 +175,7 @@ func chained(t *testing.T, events []orchestrator.Event) {
 	member, version, desired := map[string]bool{}, map[string]string{}, ""
 	for _, e := range events {
 		switch e.Kind {
-		case orchestrator.MemberJoined:
+		case event.MemberJoined:
 			if member[e.Node] {
 				t.Errorf("%+v: it was a member", e)
 			}
@@ -182,17 +183,17 @@ func chained(t *testing.T, events []orchestrator.Event) {
 			if _, after, ok := strings.Cut(e.After, "version "); ok {
 				version[e.Node], _, _ = strings.Cut(after, ",")
 			}
-		case orchestrator.MemberLeft:
+		case event.MemberLeft:
 			if !member[e.Node] {
 				t.Errorf("%+v: it was no member", e)
 			}
 			member[e.Node] = false
-		case orchestrator.VersionChanged:
+		case event.VersionChanged:
 			if !member[e.Node] || e.Before != version[e.Node] {
 				t.Errorf("%+v: it ran %q", e, version[e.Node])
 			}
 			version[e.Node] = e.After
-		case orchestrator.DesiredVersionChanged:
+		case event.DesiredVersionChanged:
 			if e.Before != desired {
 				t.Errorf("%+v: it was %q", e, desired)
 			}

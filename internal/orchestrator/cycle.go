@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/kv"
 )
 
@@ -87,13 +88,13 @@ func (t *term) countFailures(ctx context.Context, r *Report) {
 	case OutcomeFailed:
 		if t.fails++; t.fails == failsUntilEvent {
 			t.unsaved = append(t.unsaved, Event{
-				Kind: OrchestratorFailing, Time: now, Text: fmt.Sprintf("%d cycles of the orchestrator on %s failed in a row: %s", t.fails, t.o.Node, r.Error),
+				Kind: event.OrchestratorFailing, Time: now, Text: fmt.Sprintf("%d cycles of the orchestrator on %s failed in a row: %s", t.fails, t.o.Node, r.Error),
 			})
 		}
 	default:
 		if t.fails >= failsUntilEvent {
 			t.unsaved = append(t.unsaved, Event{
-				Kind: OrchestratorRecovered, Time: now, Text: fmt.Sprintf("cycles of the orchestrator on %s succeed again, after %d that failed", t.o.Node, t.fails),
+				Kind: event.OrchestratorRecovered, Time: now, Text: fmt.Sprintf("cycles of the orchestrator on %s succeed again, after %d that failed", t.o.Node, t.fails),
 			})
 		}
 		t.fails = 0
@@ -296,7 +297,7 @@ func (t *term) open(ctx context.Context) ([]Event, error) {
 func (t *term) damaged(what string, problems []error) (events []Event) {
 	for _, p := range problems {
 		t.o.Log.Warn(what, "error", p)
-		events = append(events, Event{Kind: DocumentDamaged, Text: what + ": " + p.Error()})
+		events = append(events, Event{Kind: event.DocumentDamaged, Text: what + ": " + p.Error()})
 	}
 	return events
 }

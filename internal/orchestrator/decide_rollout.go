@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/rollout"
 )
@@ -46,13 +47,13 @@ func (g *granter) begun(ctx context.Context, s rollout.Stored, state rollout.Sta
 	rollouts := g.places.rollouts
 	if next, ok := s.Adopted(now); ok {
 		return &rolloutDecision{rollouts.Replace(s, next), []Decision{{
-			Kind: RolloutAdopted, AuthorUnknown: true, Before: s.Document.Version, After: next.Version,
+			Kind: event.ChangeBegan, Change: cluster.ChangeID(cluster.KindVersion, next.Version), AuthorUnknown: true, Before: s.Document.Version, After: next.Version,
 			Text: fmt.Sprintf("version %s was written past the rollout: %s", next.Version, adoptedText(s, next)),
 		}}}, nil
 	}
 	if next, ok := s.Budgeted(now); ok {
 		return &rolloutDecision{rollouts.Replace(s, next), []Decision{{
-			Kind: RolloutBudgeted, After: next.Version,
+			Kind: event.ChangePaced, Change: cluster.ChangeID(cluster.KindVersion, next.Version), After: next.Version,
 			Text: fmt.Sprintf("the rollout of %s had no policy: %s it from now on", next.Version, pacedBy(s)),
 		}}}, nil
 	}
@@ -77,7 +78,7 @@ func (g *granter) next(ctx context.Context, s rollout.Stored, state rollout.Stat
 	}
 	decided := rolloutDecision{do: rollouts.ReplaceRecorded(s, plan.Document, state, names, now)}
 	for _, p := range plan.Decisions {
-		decided.decisions = append(decided.decisions, Decision{Kind: rolloutKind(p.Kind), Text: p.Text, Reason: p.Reason, After: plan.Document.Version})
+		decided.decisions = append(decided.decisions, Decision{Kind: p.Kind, Change: cluster.ChangeID(cluster.KindVersion, s.Document.Version), Text: p.Text, Reason: p.Reason, After: plan.Document.Version})
 	}
 	return &decided, nil
 }
@@ -105,14 +106,14 @@ func (g *granter) ended(ctx context.Context, s rollout.Stored, state rollout.Sta
 	}
 	f := s.Ended(state)
 	ended := rolloutDecision{do: g.places.rollouts.Record(s, f, names)}
-	one := Decision{Reason: f.Why, Before: f.Version}
+	one := Decision{Kind: event.ChangeEnded, Change: cluster.ChangeID(cluster.KindVersion, f.Version), Reason: f.Why, Before: f.Version}
 	switch f.Outcome {
 	case rollout.OutcomeDone: // its event was journalled when it was decided
 		return &ended, nil
 	case rollout.OutcomeAborted:
-		one.Kind, one.Text = rolloutKind(rollout.DecideAbort), "the rollout of "+f.Version+" is aborted"
+		one.Text = "the rollout of "+f.Version+" is aborted"
 	default:
-		one.Kind, one.Text = rolloutKind(rollout.DecideSupersede), "the rollout of "+f.Version+" ended before all members ran it"
+		one.Text = "the rollout of "+f.Version+" ended before all members ran it"
 	}
 	ended.decisions = []Decision{one}
 	return &ended, nil

@@ -77,7 +77,7 @@ func TestRolloutDecidedOnce(t *testing.T) {
 			s.dieAtStep(o, n+1, late)
 			d, err := s.rollouts.Load(t.Context())
 			s.must(nil, err)
-			if admitted := s.kinds()["rollout_admitted"] + s.undelivered("admitted"); (d.Document.Phase == pace.Waiting) != (admitted == 0) {
+			if admitted := s.kinds()["change_step_began"] + s.undelivered("change_step_began"); (d.Document.Phase == pace.Waiting) != (admitted == 0) {
 				t.Fatalf("step %d, late %v: the rollout is %s, and that is decided %d times", n+1, late, d.Document.Phase, admitted)
 			}
 			if n >= steps/2 && d.Document.Phase != pace.Waiting { // a rollout that all have reached before is never admitted
@@ -89,7 +89,7 @@ func TestRolloutDecidedOnce(t *testing.T) {
 	s.start(o)
 	s.wantKnown("v1", true)
 	s.eventually("the last event", func() error {
-		if s.kinds()["rollout_done"] == 0 {
+		if s.kinds()["change_done"] == 0 {
 			return errEventsPending
 		}
 		return nil
@@ -155,5 +155,5 @@ func TestDecidedBetween(t *testing.T) {
 		return err
 	})
 	s.wantEvents(0, "cluster_created", "cluster_changed", "leaders_changed", "desired_version_changed",
-		"member_joined a", "service_up web", "rollout_admitted")
+		"member_joined a", "service_up web", "change_step_began")
 }

@@ -62,6 +62,9 @@ func (d runsDecider) decide(ctx context.Context, in Input, r *round) error {
 			decisions := make([]Decision, len(decided))
 			for i, p := range decided {
 				decisions[i] = Decision{Kind: p.Kind, Node: p.Node, Text: p.Text, After: p.Run}
+				if p.Run != "" {
+					decisions[i].Change = cluster.ChangeID(cluster.KindRun, p.Run)
+				}
 			}
 			return in.Record(ctx, decisions, also)
 		},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/profile"
@@ -20,7 +21,7 @@ import (
 
 // dieAt makes an orchestrator's process decide about runs, and kill itself
 // before or after the transaction with the first event of a kind:
-// "before run_started".
+// "before change_began".
 const dieAt = "ORCHESTRATOR_TEST_DIE"
 
 // dying kills its process.
@@ -99,7 +100,7 @@ func TestRunsDecided(t *testing.T) {
 	s.join("a", "web")
 	s.worker("a")
 	all := runs.New(s.store)
-	kinds := []string{runs.RunStarted, runs.RunScheduled, runs.JobFailed, runs.RunEnded}
+	kinds := []string{event.ChangeBegan, event.ChangeStepBegan, event.ChangeHostFailed, event.ChangeEnded}
 	for _, kind := range kinds {
 		for _, when := range []string{"before", "after"} {
 			t.Run(when+" "+kind, func(t *testing.T) {
@@ -152,9 +153,9 @@ func TestRulesDecided(t *testing.T) {
 		return n
 	}
 	for i, step := range []struct{ rules, kind string }{
-		{`[{"workflow": "good"}]`, runs.RuleAdded},
-		{`[{"workflow": "good", "after": 1}]`, runs.RuleInvalid},
-		{`[]`, runs.RuleGone},
+		{`[{"workflow": "good"}]`, event.RuleAdded},
+		{`[{"workflow": "good", "after": 1}]`, event.RuleInvalid},
+		{`[]`, event.RuleGone},
 	} {
 		v, err := profile.ParseValue(step.rules)
 		s.must(nil, err)
@@ -183,14 +184,14 @@ func TestScheduledRuleDecided(t *testing.T) {
 	s.join("a", "web")
 	s.worker("a")
 	type point struct{ rule, when, kind string }
-	started := []string{runs.RuleDue, runs.RunStarted, runs.RunScheduled, runs.RunEnded}
+	started := []string{event.RuleDue, event.ChangeBegan, event.ChangeStepBegan, event.ChangeEnded}
 	var points []point
 	var rules []string
-	for i, kind := range []string{runs.RuleDue, runs.RunStarted, runs.RuleMissed} {
+	for i, kind := range []string{event.RuleDue, event.ChangeBegan, event.RuleMissed} {
 		for _, when := range []string{"before", "after"} {
 			p := point{fmt.Sprintf("r%d%s", i, when), when, kind}
 			missed := "run-once"
-			if kind == runs.RuleMissed {
+			if kind == event.RuleMissed {
 				missed = "skip"
 			}
 			points = append(points, p)
@@ -235,7 +236,7 @@ func TestScheduledRuleDecided(t *testing.T) {
 			}
 			next = s.process(dieAt + "=never")
 			want := started
-			if p.kind == runs.RuleMissed {
+			if p.kind == event.RuleMissed {
 				want = []string{p.kind}
 			}
 			s.eventually("the end of the due time", func() error {

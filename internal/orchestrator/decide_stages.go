@@ -91,7 +91,7 @@ func (g *granter) stage(ctx context.Context, r *round, name string) (gate string
 	}
 	decisions := make([]Decision, len(plan.Events))
 	for i, e := range plan.Events {
-		decisions[i] = Decision{Kind: e.Kind, Node: e.Node, Text: e.Text, After: cmp.Or(e.Node, name)}
+		decisions[i] = Decision{Kind: e.Kind, Change: cluster.FilesChange(name), Node: e.Node, Text: e.Text, After: cmp.Or(e.Node, name)}
 	}
 	return gate, now, false, r.grant(ctx, deciderStages, decisions, grants, do, func(t *kv.Txn) {
 		if len(grants) > 0 {

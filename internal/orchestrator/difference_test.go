@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/orchestrator"
 )
 
@@ -50,36 +51,36 @@ func TestDiff(t *testing.T) {
 		kind   string
 		text   string
 	}{
-		{"deleted", func(v *orchestrator.View) { v.Cluster.Exists = false }, orchestrator.ClusterDeleted, "the cluster's profile is gone"},
-		{"profile", func(v *orchestrator.View) { v.Cluster.Profile = "y" }, orchestrator.ClusterChanged, "the profile was changed"},
-		{"pause", func(v *orchestrator.View) { v.Cluster.Paused = "why" }, orchestrator.ClusterPaused, "the cluster is paused: why"},
-		{"observe", func(v *orchestrator.View) { v.Cluster.ObserveOnly = "why" }, orchestrator.ClusterChanged, "the orchestrator only observes: why"},
-		{"holds", func(v *orchestrator.View) { v.Cluster.Holds = []string{"role db"} }, orchestrator.ClusterChanged, "holds were changed"},
-		{"count", func(v *orchestrator.View) { v.Cluster.LeaderCount = 3 }, orchestrator.ClusterChanged, "3 members are to lead"},
-		{"desired", func(v *orchestrator.View) { v.Cluster.Desired = "v2" }, orchestrator.DesiredVersionChanged, "the desired version is v2"},
-		{"leaders", func(v *orchestrator.View) { v.Cluster.Leaders = nil }, orchestrator.LeadersChanged, "leaders: none"},
-		{"managers", func(v *orchestrator.View) { v.Cluster.Managers = []string{"m"} }, orchestrator.ManagersChanged, "managers: m"},
-		{"trouble", func(v *orchestrator.View) { v.Cluster.Trouble = map[string]string{"leaders": "bad"} }, orchestrator.DocumentDamaged, "leaders cannot be read: bad; what was known before is kept"},
-		{"join", func(v *orchestrator.View) { v.Nodes["c"] = orchestrator.NodeView{Zone: "r2"} }, orchestrator.MemberJoined, "c is a member: roles none, zone r2"},
-		{"zone", onNode(func(n *orchestrator.NodeView) { n.Zone = "r2" }), orchestrator.MemberChanged, "b: other zone"},
-		{"suspect", onNode(func(n *orchestrator.NodeView) { n.Life = cluster.LivenessSuspect }), orchestrator.NodeSuspect, "b is suspect: gossip does not hear it, but the orchestrator reaches it"},
-		{"down", onNode(func(n *orchestrator.NodeView) { n.Life = cluster.LivenessDown }), orchestrator.NodeDown, "b is down: neither gossip nor the orchestrator reaches it"},
-		{"gone", onNode(func(n *orchestrator.NodeView) { n.Life = "" }), orchestrator.NodeGone, "b is no longer in the catalog"},
-		{"agent", onNode(func(n *orchestrator.NodeView) { n.Agent = "down" }), orchestrator.AgentDown, "b: its jorc agent is down"},
-		{"health", onNode(func(n *orchestrator.NodeView) { n.Health = "critical" }), orchestrator.HealthChanged, "b is critical"},
-		{"version", onNode(func(n *orchestrator.NodeView) { n.Version = "v2" }), orchestrator.VersionChanged, "b runs v2"},
+		{"deleted", func(v *orchestrator.View) { v.Cluster.Exists = false }, event.ClusterDeleted, "the cluster's profile is gone"},
+		{"profile", func(v *orchestrator.View) { v.Cluster.Profile = "y" }, event.ClusterChanged, "the profile was changed"},
+		{"pause", func(v *orchestrator.View) { v.Cluster.Paused = "why" }, event.ClusterPaused, "the cluster is paused: why"},
+		{"observe", func(v *orchestrator.View) { v.Cluster.ObserveOnly = "why" }, event.ClusterChanged, "the orchestrator only observes: why"},
+		{"holds", func(v *orchestrator.View) { v.Cluster.Holds = []string{"role db"} }, event.ClusterChanged, "holds were changed"},
+		{"count", func(v *orchestrator.View) { v.Cluster.LeaderCount = 3 }, event.ClusterChanged, "3 members are to lead"},
+		{"desired", func(v *orchestrator.View) { v.Cluster.Desired = "v2" }, event.DesiredVersionChanged, "the desired version is v2"},
+		{"leaders", func(v *orchestrator.View) { v.Cluster.Leaders = nil }, event.LeadersChanged, "leaders: none"},
+		{"managers", func(v *orchestrator.View) { v.Cluster.Managers = []string{"m"} }, event.ManagersChanged, "managers: m"},
+		{"trouble", func(v *orchestrator.View) { v.Cluster.Trouble = map[string]string{"leaders": "bad"} }, event.DocumentDamaged, "leaders cannot be read: bad; what was known before is kept"},
+		{"join", func(v *orchestrator.View) { v.Nodes["c"] = orchestrator.NodeView{Zone: "r2"} }, event.MemberJoined, "c is a member: roles none, zone r2"},
+		{"zone", onNode(func(n *orchestrator.NodeView) { n.Zone = "r2" }), event.MemberChanged, "b: other zone"},
+		{"suspect", onNode(func(n *orchestrator.NodeView) { n.Life = cluster.LivenessSuspect }), event.NodeSuspect, "b is suspect: gossip does not hear it, but the orchestrator reaches it"},
+		{"down", onNode(func(n *orchestrator.NodeView) { n.Life = cluster.LivenessDown }), event.NodeDown, "b is down: neither gossip nor the orchestrator reaches it"},
+		{"gone", onNode(func(n *orchestrator.NodeView) { n.Life = "" }), event.NodeGone, "b is no longer in the catalog"},
+		{"agent", onNode(func(n *orchestrator.NodeView) { n.Agent = "down" }), event.AgentDown, "b: its jorc agent is down"},
+		{"health", onNode(func(n *orchestrator.NodeView) { n.Health = "critical" }), event.HealthChanged, "b is critical"},
+		{"version", onNode(func(n *orchestrator.NodeView) { n.Version = "v2" }), event.VersionChanged, "b runs v2"},
 		{"suspect", onNode(func(n *orchestrator.NodeView) {
 			n.States = map[string]orchestrator.StateView{"config": {State: "success", Version: "v1", Suspect: "drifted: /etc/a"}}
-		}), orchestrator.StateChanged, "b: config succeeded at v1, suspect: drifted: /etc/a"},
-		{"hold file", onNode(func(n *orchestrator.NodeView) { n.HoldFile = "held by the file /x: disk" }), orchestrator.MemberChanged, "b is held by the file /x: disk"},
+		}), event.StateChanged, "b: config succeeded at v1, suspect: drifted: /etc/a"},
+		{"hold file", onNode(func(n *orchestrator.NodeView) { n.HoldFile = "held by the file /x: disk" }), event.MemberChanged, "b is held by the file /x: disk"},
 		{"state", onNode(func(n *orchestrator.NodeView) {
 			n.States = map[string]orchestrator.StateView{"config": {State: "failed", Version: "v2"}}
-		}), orchestrator.StateChanged, "b: config failed at v2"},
-		{"service", onNode(func(n *orchestrator.NodeView) { n.Services = map[string]cluster.Tally{"web": {Critical: 1}} }), orchestrator.ServiceChanged, "web: 1 of 2 functional, 1 critical (on b)"},
+		}), event.StateChanged, "b: config failed at v2"},
+		{"service", onNode(func(n *orchestrator.NodeView) { n.Services = map[string]cluster.Tally{"web": {Critical: 1}} }), event.ServiceChanged, "web: 1 of 2 functional, 1 critical (on b)"},
 		{"new service", onNode(func(n *orchestrator.NodeView) {
 			n.Services = map[string]cluster.Tally{"web": {Passing: 1}, "db": {Warning: 1}}
-		}), orchestrator.ServiceUp, "db: 1 of 1 functional, 1 warning (on b)"},
-		{"damage", onNode(func(n *orchestrator.NodeView) { n.Trouble = "bad" }), orchestrator.DocumentDamaged, "what b reports cannot be read: bad; what was known before is kept"},
+		}), event.ServiceUp, "db: 1 of 1 functional, 1 warning (on b)"},
+		{"damage", onNode(func(n *orchestrator.NodeView) { n.Trouble = "bad" }), event.DocumentDamaged, "what b reports cannot be read: bad; what was known before is kept"},
 	} {
 		next := small()
 		test.change(&next)
@@ -94,10 +95,10 @@ func TestDiff(t *testing.T) {
 	down := small()
 	delete(down.Nodes, "a")
 	delete(down.Nodes, "b")
-	if got, want := kinds(orchestrator.Difference(small(), down)), []string{orchestrator.MemberLeft, orchestrator.MemberLeft, orchestrator.ServiceDown}; !slices.Equal(got, want) {
+	if got, want := kinds(orchestrator.Difference(small(), down)), []string{event.MemberLeft, event.MemberLeft, event.ServiceDown}; !slices.Equal(got, want) {
 		t.Errorf("all left: %v; want %v", got, want)
 	}
-	if got := kinds(orchestrator.Difference(orchestrator.View{}, small())); !slices.Equal(got[:2], []string{orchestrator.ClusterCreated, orchestrator.ClusterChanged}) {
+	if got := kinds(orchestrator.Difference(orchestrator.View{}, small())); !slices.Equal(got[:2], []string{event.ClusterCreated, event.ClusterChanged}) {
 		t.Errorf("created: %v", got)
 	}
 }

@@ -9,9 +9,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
-	"github.com/jorc/jorc/internal/rollout"
-	"github.com/jorc/jorc/internal/runs"
-	"github.com/jorc/jorc/internal/stage"
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -36,7 +34,7 @@ func differenceOf(before, now View, names []string, attributed func(key string) 
 		case !was:
 			d.joined(name, next)
 		case !is:
-			d.add(Event{Kind: MemberLeft, Node: name, Text: name + " is no longer a member", Before: old.summary()})
+			d.add(Event{Kind: event.MemberLeft, Node: name, Text: name + " is no longer a member", Before: old.summary()})
 		default:
 			d.node(name, old, next)
 		}
@@ -67,35 +65,39 @@ func (d *difference) changed(e Event, before, after string) {
 func (d *difference) cluster(a, b ClusterView) {
 	switch {
 	case !a.Exists && b.Exists:
-		d.add(Event{Kind: ClusterCreated, Text: "the cluster was created"})
+		d.add(Event{Kind: event.ClusterCreated, Text: "the cluster was created"})
 	case a.Exists && !b.Exists:
-		d.add(Event{Kind: ClusterDeleted, Text: "the cluster's profile is gone"})
+		d.add(Event{Kind: event.ClusterDeleted, Text: "the cluster's profile is gone"})
 	case a.Profile != b.Profile:
-		d.changed(Event{Kind: ClusterChanged, Text: "the profile was changed", AuthorUnknown: d.unknown(cluster.KeyProfile)}, a.Profile, b.Profile)
+		d.changed(Event{Kind: event.ClusterChanged, Text: "the profile was changed", AuthorUnknown: d.unknown(cluster.KeyProfile)}, a.Profile, b.Profile)
 	}
-	paused := Event{Kind: ClusterPaused, Text: "the cluster is paused: " + b.Paused, AuthorUnknown: d.unknown(cluster.KeyControl)}
+	paused := Event{Kind: event.ClusterPaused, Text: "the cluster is paused: " + b.Paused, AuthorUnknown: d.unknown(cluster.KeyControl)}
 	switch {
 	case b.Paused != "" || a.Paused == "":
 	case d.ended["pause "+a.Paused]:
-		paused = Event{Kind: HoldEnded, Text: "the pause ended by itself: " + a.Paused}
+		paused = Event{Kind: event.HoldEnded, Text: "the pause ended by itself: " + a.Paused}
 	default:
-		paused.Kind, paused.Text = ClusterResumed, "the cluster is paused no more"
+		paused.Kind, paused.Text = event.ClusterResumed, "the cluster is paused no more"
 	}
 	d.changed(paused, a.Paused, b.Paused)
-	observe := Event{Kind: ClusterChanged, Text: "the orchestrator decides again", AuthorUnknown: d.unknown(cluster.KeyControl)}
+	observe := Event{Kind: event.ClusterChanged, Text: "the orchestrator decides again", AuthorUnknown: d.unknown(cluster.KeyControl)}
 	switch {
 	case b.ObserveOnly != "":
 		observe.Text = "the orchestrator only observes: " + b.ObserveOnly
 	case d.ended["observe-only "+a.ObserveOnly]:
-		observe = Event{Kind: HoldEnded, Text: "observe-only mode ended by itself: " + a.ObserveOnly}
+		observe = Event{Kind: event.HoldEnded, Text: "observe-only mode ended by itself: " + a.ObserveOnly}
 	}
 	d.changed(observe, a.ObserveOnly, b.ObserveOnly)
 	d.holds(a.Holds, b.Holds)
 	d.freezes(a.Freezes, b.Freezes)
-	d.changed(Event{Kind: ClusterChanged, Text: text.Count(b.LeaderCount, "member is to lead", "members are to lead")}, strconv.Itoa(a.LeaderCount), strconv.Itoa(b.LeaderCount))
-	d.changed(Event{Kind: DesiredVersionChanged, Text: fmt.Sprintf("the desired version is %s", orNone(b.Desired))}, a.Desired, b.Desired)
-	d.list(Event{Kind: LeadersChanged, Text: "leaders: " + orNone(strings.Join(b.Leaders, ", "))}, a.Leaders, b.Leaders)
-	d.list(Event{Kind: ManagersChanged, Text: "managers: " + orNone(strings.Join(b.Managers, ", "))}, a.Managers, b.Managers)
+	d.changed(Event{Kind: event.ClusterChanged, Text: text.Count(b.LeaderCount, "member is to lead", "members are to lead")}, strconv.Itoa(a.LeaderCount), strconv.Itoa(b.LeaderCount))
+	desired := Event{Kind: event.DesiredVersionChanged, Text: fmt.Sprintf("the desired version is %s", orNone(b.Desired))}
+	if b.Desired != "" {
+		desired.Change = cluster.ChangeID(cluster.KindVersion, b.Desired)
+	}
+	d.changed(desired, a.Desired, b.Desired)
+	d.list(Event{Kind: event.LeadersChanged, Text: "leaders: " + orNone(strings.Join(b.Leaders, ", "))}, a.Leaders, b.Leaders)
+	d.list(Event{Kind: event.ManagersChanged, Text: "managers: " + orNone(strings.Join(b.Managers, ", "))}, a.Managers, b.Managers)
 	for _, name := range slices.Sorted(maps.Keys(union(a.Trouble, b.Trouble))) {
 		d.trouble("", name, a.Trouble[name], b.Trouble[name])
 	}
@@ -106,27 +108,27 @@ func (d *difference) holds(before, after []string) {
 	rest := slices.DeleteFunc(slices.Clone(before), func(hold string) bool {
 		ended := d.ended[hold] && !slices.Contains(after, hold)
 		if ended {
-			d.changed(Event{Kind: HoldEnded, Text: "a hold ended by itself: " + hold}, hold, "")
+			d.changed(Event{Kind: event.HoldEnded, Text: "a hold ended by itself: " + hold}, hold, "")
 		}
 		return ended
 	})
-	d.list(Event{Kind: ClusterChanged, Text: "holds were changed"}, rest, after)
+	d.list(Event{Kind: event.ClusterChanged, Text: "holds were changed"}, rest, after)
 }
 
 func (d *difference) freezes(before, after []string) {
 	n := len(d.events)
 	for _, f := range before {
 		if !slices.Contains(after, f) {
-			d.add(Event{Kind: FreezeEnded, Before: f, Text: "no longer in force: " + f})
+			d.add(Event{Kind: event.FreezeEnded, Before: f, Text: "no longer in force: " + f})
 		}
 	}
 	for _, f := range after {
 		if !slices.Contains(before, f) {
-			d.add(Event{Kind: FreezeBegan, After: f, Text: "nothing new that takes hosts out of service begins: " + f})
+			d.add(Event{Kind: event.FreezeBegan, After: f, Text: "nothing new that takes hosts out of service begins: " + f})
 		}
 	}
 	if len(d.events) == n {
-		d.list(Event{Kind: ClusterChanged, Text: "the freezes in force were changed"}, before, after)
+		d.list(Event{Kind: event.ClusterChanged, Text: "the freezes in force were changed"}, before, after)
 	}
 }
 
@@ -138,15 +140,15 @@ func (d *difference) list(e Event, before, after []string) {
 }
 
 func (d *difference) trouble(node, name, before, after string) {
-	text, kind := fmt.Sprintf("%s cannot be read: %s; what was known before is kept", name, after), DocumentDamaged
+	text, kind := fmt.Sprintf("%s cannot be read: %s; what was known before is kept", name, after), event.DocumentDamaged
 	if after == "" {
-		text, kind = fmt.Sprintf("%s can be read again", name), DocumentReadable
+		text, kind = fmt.Sprintf("%s can be read again", name), event.DocumentReadable
 	}
 	d.changed(Event{Kind: kind, Node: node, Text: text}, before, after)
 }
 
 func (d *difference) joined(name string, n NodeView) {
-	d.add(Event{Kind: MemberJoined, Node: name, Text: name + " is a member: " + n.summary(), After: n.summary()})
+	d.add(Event{Kind: event.MemberJoined, Node: name, Text: name + " is a member: " + n.summary(), After: n.summary()})
 	if n.Life == cluster.LivenessDown || n.Life == cluster.LivenessSuspect {
 		d.liveness(name, "", n.Life)
 	}
@@ -182,16 +184,16 @@ func (d *difference) node(name string, a, b NodeView) {
 	if a.Life != b.Life {
 		d.liveness(name, a.Life, b.Life)
 	}
-	kind, text := AgentUp, "its jorc agent is up"
+	kind, text := event.AgentUp, "its jorc agent is up"
 	if b.Agent != "up" {
-		kind, text = AgentDown, "its jorc agent is down"
+		kind, text = event.AgentDown, "its jorc agent is down"
 	}
 	d.changed(Event{Kind: kind, Node: name, Text: name + ": " + text}, a.Agent, b.Agent)
-	d.changed(Event{Kind: HealthChanged, Node: name, Text: name + " " + healthText(b.Health)}, a.Health, b.Health)
-	d.changed(Event{Kind: VersionChanged, Node: name, Text: fmt.Sprintf("%s runs %s", name, orNone(b.Version))}, a.Version, b.Version)
+	d.changed(Event{Kind: event.HealthChanged, Node: name, Text: name + " " + healthText(b.Health)}, a.Health, b.Health)
+	d.changed(Event{Kind: event.VersionChanged, Node: name, Text: fmt.Sprintf("%s runs %s", name, orNone(b.Version))}, a.Version, b.Version)
 	for _, c := range slices.Sorted(maps.Keys(union(a.States, b.States))) {
 		if old, next := a.States[c], b.States[c]; old != next {
-			e := Event{Kind: StateChanged, Node: name, Category: c, Text: fmt.Sprintf("%s: %s %s", name, c, next.sentence())}
+			e := Event{Kind: event.StateChanged, Node: name, Category: c, Text: fmt.Sprintf("%s: %s %s", name, c, next.sentence())}
 			d.changed(e, old.String(), next.String())
 		}
 	}
@@ -199,10 +201,10 @@ func (d *difference) node(name string, a, b NodeView) {
 	if b.HoldFile != "" {
 		held = name + " is " + b.HoldFile
 	}
-	d.changed(Event{Kind: MemberChanged, Node: name, Text: held}, a.HoldFile, b.HoldFile)
-	leased := Event{Kind: LeaseEnded, Node: name, Text: name + ": its lease is over"}
+	d.changed(Event{Kind: event.MemberChanged, Node: name, Text: held}, a.HoldFile, b.HoldFile)
+	leased := Event{Kind: event.ChangeDone, Node: name, Change: cluster.LeaseChange(name), Text: name + ": its lease is over"}
 	if b.Lease != "" {
-		leased.Kind, leased.Text = LeaseBegan, name+" goes out of service: "+b.Lease
+		leased.Kind, leased.Text = event.ChangeBegan, name+" goes out of service: "+b.Lease
 	}
 	d.changed(leased, a.Lease, b.Lease)
 	if a.Trouble != b.Trouble {
@@ -229,7 +231,7 @@ func (d *difference) member(name string, a, b NodeView) {
 	}
 	if len(what) > 0 {
 		d.add(Event{
-			Kind: MemberChanged, Node: name, Text: fmt.Sprintf("%s: other %s", name, strings.Join(what, ", ")),
+			Kind: event.MemberChanged, Node: name, Text: fmt.Sprintf("%s: other %s", name, strings.Join(what, ", ")),
 			Before: strings.Join(before, ", "), After: strings.Join(after, ", "),
 		})
 	}
@@ -244,13 +246,13 @@ func (d *difference) liveness(name string, before, after cluster.Liveness) {
 	e := Event{Node: name, Before: string(before), After: string(after)}
 	switch after {
 	case cluster.LivenessUp:
-		e.Kind, e.Text = NodeUp, name+" is up"
+		e.Kind, e.Text = event.NodeUp, name+" is up"
 	case cluster.LivenessSuspect:
-		e.Kind, e.Text = NodeSuspect, name+" is suspect: gossip does not hear it, but the orchestrator reaches it"
+		e.Kind, e.Text = event.NodeSuspect, name+" is suspect: gossip does not hear it, but the orchestrator reaches it"
 	case cluster.LivenessDown:
-		e.Kind, e.Text = NodeDown, name+" is down: neither gossip nor the orchestrator reaches it"
+		e.Kind, e.Text = event.NodeDown, name+" is down: neither gossip nor the orchestrator reaches it"
 	default:
-		e.Kind, e.Text = NodeGone, name+" is no longer in the catalog"
+		e.Kind, e.Text = event.NodeGone, name+" is no longer in the catalog"
 	}
 	d.add(e)
 }
@@ -284,66 +286,18 @@ func (d *difference) services(before, now View, nodes []string) {
 			}
 		}
 		a, b := was[name], is[name]
-		e := Event{Service: name, Before: a.String(), After: b.String(), Kind: ServiceChanged}
+		e := Event{Service: name, Before: a.String(), After: b.String(), Kind: event.ServiceChanged}
 		switch {
 		case a.Functional() == 0 && b.Functional() > 0:
-			e.Kind = ServiceUp
+			e.Kind = event.ServiceUp
 		case a.Functional() > 0 && b.Functional() == 0:
-			e.Kind = ServiceDown
+			e.Kind = event.ServiceDown
 		}
 		e.Text = fmt.Sprintf("%s: %s (on %s)", name, b, few(where[name], 5))
 		d.add(e)
 	}
 	for _, node := range slices.Sorted(maps.Keys(more)) {
-		d.add(Event{Kind: ServiceChanged, Node: node, Text: fmt.Sprintf("%d more services changed on %s alone", more[node], node)})
-	}
-}
-
-// Kinds of events that Difference finds. Decisions have kinds of their own.
-const (
-	ClusterCreated        = "cluster_created"
-	ClusterDeleted        = "cluster_deleted"
-	ClusterChanged        = "cluster_changed" // profile, holds, observe only, how many lead
-	ClusterPaused         = "cluster_paused"
-	ClusterResumed        = "cluster_resumed"
-	HoldEnded             = "hold_ended" // or a pause, or observe-only mode: by itself
-	FreezeBegan           = "freeze_began"
-	FreezeEnded           = "freeze_ended"
-	DesiredVersionChanged = "desired_version_changed"
-	LeadersChanged        = "leaders_changed"
-	ManagersChanged       = "managers_changed"
-
-	MemberJoined  = "member_joined"
-	MemberLeft    = "member_left"
-	MemberChanged = "member_changed"
-	LeaseBegan    = "lease_began"
-	LeaseEnded    = "lease_ended"
-
-	NodeUp      = "node_up"
-	NodeDown    = "node_down"
-	NodeSuspect = "node_suspect"
-	NodeGone    = "node_gone" // it is no longer in the catalog
-	AgentUp     = "agent_up"
-	AgentDown   = "agent_down"
-
-	HealthChanged  = "health_changed"
-	VersionChanged = "version_changed"
-	StateChanged   = "state_changed"
-
-	ServiceUp      = "service_up"   // it has functional instances again, or for the first time
-	ServiceDown    = "service_down" // it has none longer
-	ServiceChanged = "service_changed"
-
-	DocumentDamaged  = "document_damaged"
-	DocumentReadable = "document_readable" // again
-)
-
-// differenceKinds returns all kinds of events that Difference finds.
-func differenceKinds() []string {
-	return []string{
-		ClusterCreated, ClusterDeleted, ClusterChanged, ClusterPaused, ClusterResumed, HoldEnded, FreezeBegan, FreezeEnded, DesiredVersionChanged, LeadersChanged, ManagersChanged,
-		MemberJoined, MemberLeft, MemberChanged, LeaseBegan, LeaseEnded, NodeUp, NodeDown, NodeSuspect, NodeGone, AgentUp, AgentDown,
-		HealthChanged, VersionChanged, StateChanged, ServiceUp, ServiceDown, ServiceChanged, DocumentDamaged, DocumentReadable,
+		d.add(Event{Kind: event.ServiceChanged, Node: node, Text: fmt.Sprintf("%d more services changed on %s alone", more[node], node)})
 	}
 }
 
@@ -358,8 +312,10 @@ type Event struct {
 	Text     string    `json:"text"`               // for people
 	Before   string    `json:"before,omitempty"`
 	After    string    `json:"after,omitempty"`
-	// Change is the change that a command made, of an OperatorChange.
-	Change *cluster.AuditEntry `json:"change,omitempty"`
+	// Change is the id of the change that it is about, as 'jorc change show' takes it; empty: it is about none.
+	Change string `json:"change,omitempty"`
+	// Audit is what a command did, of an operator_change.
+	Audit *cluster.AuditEntry `json:"audit,omitempty"`
 	// AuthorUnknown: it is not recorded who made the change that was observed.
 	AuthorUnknown bool `json:"author_unknown,omitempty"`
 }
@@ -372,38 +328,8 @@ func (e Event) Bounded() Event {
 	for _, s := range []*string{&e.Text, &e.Before, &e.After} {
 		*s = text.Truncate(*s, maxText)
 	}
-	for _, s := range []*string{&e.Kind, &e.Node, &e.Service, &e.Category} {
+	for _, s := range []*string{&e.Kind, &e.Node, &e.Service, &e.Category, &e.Change} {
 		*s = text.Truncate(*s, maxText)
 	}
 	return e
-}
-
-// RolloutAdopted is the kind of event for a version that was written past the
-// rollout.
-const RolloutAdopted = "rollout_adopted"
-
-// RolloutBudgeted is the kind of event for a rollout without a policy that the budget
-// of the cluster paces from then on.
-const RolloutBudgeted = "rollout_budgeted"
-
-// Kinds of events about the orchestrator's own cycles.
-const (
-	OrchestratorFailing   = "orchestrator_failing" // three cycles in a row failed
-	OrchestratorRecovered = "orchestrator_recovered"
-)
-
-// rolloutKind is the kind of event for a rollout's decision of a kind.
-func rolloutKind(kind string) string { return "rollout_" + strings.ReplaceAll(kind, " ", "_") }
-
-// Kinds returns all kinds of events that this version journals: what Difference
-// finds and what is decided, sorted. A newer one may know more.
-func Kinds() []string {
-	all := append(differenceKinds(), OperatorChange, RolloutAdopted, RolloutBudgeted, OrchestratorFailing, OrchestratorRecovered)
-	for _, kind := range rollout.DecisionKinds() {
-		all = append(all, rolloutKind(kind))
-	}
-	all = append(all, runs.DecisionKinds()...)
-	all = append(all, stage.Kinds()...)
-	slices.Sort(all)
-	return all
 }

@@ -149,7 +149,7 @@ func TestGateSurvives(t *testing.T) {
 		}
 	}
 	g.eventually("all events", func() error {
-		if kinds := g.kinds(); kinds["rollout_admitted"] != 2 || kinds["rollout_step_done"] != 1 || kinds["rollout_gate_passed"] != 1 {
+		if kinds := g.kinds(); kinds["change_step_began"] != 2 || kinds["change_step_done"] != 1 || kinds["change_gate_passed"] != 1 {
 			return fmt.Errorf("there are %v", kinds)
 		}
 		return nil

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/pace"
@@ -155,7 +156,7 @@ func TestHistoryExactlyOnce(t *testing.T) {
 	})
 	s.eventually("the last changes", func() error {
 		for _, e := range s.events() {
-			if e.Change != nil && e.Change.Number == rounds+rounds/2 {
+			if e.Audit != nil && e.Audit.Number == rounds+rounds/2 {
 				return nil
 			}
 		}
@@ -164,10 +165,10 @@ func TestHistoryExactlyOnce(t *testing.T) {
 	ends, changes := map[string]int{}, map[uint64]int{}
 	for _, e := range s.events() {
 		switch {
-		case e.Kind == "rollout_aborted" || e.Kind == "rollout_superseded":
+		case e.Kind == "change_ended":
 			ends[e.Before]++
-		case e.Kind == orchestrator.OperatorChange:
-			changes[e.Change.Number]++
+		case e.Kind == event.OperatorChange:
+			changes[e.Audit.Number]++
 		}
 	}
 	all := s.history()

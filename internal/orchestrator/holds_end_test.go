@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
 )
@@ -16,10 +17,10 @@ import (
 func ended(events []orchestrator.Event) (texts []string) {
 	for _, e := range events {
 		switch e.Kind {
-		case orchestrator.HoldEnded:
+		case event.HoldEnded:
 			text, _, _ := strings.Cut(e.Text, " since ")
 			texts = append(texts, text)
-		case orchestrator.ClusterResumed:
+		case event.ClusterResumed:
 			texts = append(texts, "resumed: "+e.Text)
 		}
 	}
@@ -52,10 +53,10 @@ func TestHoldsEndOnce(t *testing.T) {
 		s.eventually("the pause and both holds to be journalled", func() error {
 			events := s.events()
 			paused := slices.ContainsFunc(events, func(e orchestrator.Event) bool {
-				return e.Kind == orchestrator.ClusterPaused && strings.Contains(e.Text, killed)
+				return e.Kind == event.ClusterPaused && strings.Contains(e.Text, killed)
 			})
 			held := slices.ContainsFunc(events, func(e orchestrator.Event) bool {
-				return e.Kind == orchestrator.ClusterChanged && strings.Count(e.After, killed) == 2
+				return e.Kind == event.ClusterChanged && strings.Count(e.After, killed) == 2
 			})
 			if !paused || !held {
 				return fmt.Errorf("paused %t, held %t: %+v", paused, held, events)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/text"
 )
@@ -224,21 +225,22 @@ const (
 
 // EventFilter selects events.
 type EventFilter struct {
-	Kinds []string // of these kinds; none: of all
-	Host  string   // about this host; empty: about all
+	Kinds  []string // of these kinds; none: of all
+	Host   string   // about this host; empty: about all
+	Change string   // about the change with this id; empty: about all
 }
 
 // Of returns the selected ones of events.
 func (f EventFilter) Of(events []Event) []Event {
 	return slices.DeleteFunc(slices.Clone(events), func(e Event) bool {
-		return len(f.Kinds) > 0 && !slices.Contains(f.Kinds, e.Kind) || f.Host != "" && !e.about(f.Host)
+		return len(f.Kinds) > 0 && !slices.Contains(f.Kinds, e.Kind) || f.Host != "" && !e.about(f.Host) || f.Change != "" && e.Change != f.Change
 	})
 }
 
 // about reports whether the event is about a host: it observed the host, or the command
 // changed a key of the host.
 func (e Event) about(host string) bool {
-	return e.Node == host || e.Change != nil && slices.ContainsFunc(e.Change.Keys, func(key string) bool {
+	return e.Node == host || e.Audit != nil && slices.ContainsFunc(e.Audit.Keys, func(key string) bool {
 		return key == cluster.ReportKey(host) || strings.HasPrefix(key, cluster.HostPrefix(host))
 	})
 }
@@ -249,7 +251,7 @@ func (e Event) about(host string) bool {
 // other errors are those of ReadEvents.
 func LastEvents(ctx context.Context, s *kv.Store, f EventFilter, limit int) ([]Event, uint64, error) {
 	read := limit
-	if len(f.Kinds) > 0 || f.Host != "" {
+	if len(f.Kinds) > 0 || f.Host != "" || f.Change != "" {
 		read = 0 // how far back such events are is not known
 	}
 	events, commit, err := ReadEvents(ctx, s, 0, read)
@@ -270,7 +272,7 @@ func LastEvents(ctx context.Context, s *kv.Store, f EventFilter, limit int) ([]E
 // checkKinds refuses kinds that are neither known nor among events: a newer jorc may
 // write others.
 func checkKinds(kinds []string, events []Event) error {
-	known := Kinds()
+	known := event.Kinds()
 	for _, kind := range kinds {
 		if slices.Contains(known, kind) || slices.ContainsFunc(events, func(e Event) bool { return e.Kind == kind }) {
 			continue

@@ -18,7 +18,8 @@ import (
 
 // Decision is one thing that was decided; it becomes an event.
 type Decision struct {
-	Kind     string `json:"kind"` // of the event, snake_case: rollout_paused
+	Kind     string `json:"kind"`             // of the event
+	Change   string `json:"change,omitempty"` // the id of the change that it is about
 	Node     string `json:"node,omitempty"`
 	Service  string `json:"service,omitempty"`
 	Category string `json:"category,omitempty"`
@@ -36,7 +37,7 @@ func (d Decision) event(at time.Time) Event {
 		what += ": " + d.Reason
 	}
 	return Event{
-		Time: at, Kind: d.Kind, Node: d.Node, Service: d.Service, Category: d.Category, Text: what, Before: d.Before, After: d.After, AuthorUnknown: d.AuthorUnknown,
+		Time: at, Kind: d.Kind, Change: d.Change, Node: d.Node, Service: d.Service, Category: d.Category, Text: what, Before: d.Before, After: d.After, AuthorUnknown: d.AuthorUnknown,
 	}
 }
 
@@ -51,7 +52,7 @@ func decisionEvents(all []Decision, at time.Time) []Event {
 
 // bounded is d with texts that a transaction has room for.
 func (d Decision) bounded() Decision {
-	for _, s := range []*string{&d.Kind, &d.Node, &d.Service, &d.Category, &d.Text, &d.Reason, &d.Before, &d.After} {
+	for _, s := range []*string{&d.Kind, &d.Change, &d.Node, &d.Service, &d.Category, &d.Text, &d.Reason, &d.Before, &d.After} {
 		*s = text.Truncate(*s, maxText)
 	}
 	return d

@@ -2,6 +2,8 @@ package pace
 
 import (
 	"time"
+
+	"github.com/jorc/jorc/internal/event"
 )
 
 // pass reports whether the step that is done lets the next one begin, and moves its gate on.
@@ -18,7 +20,7 @@ func (v *Survey) passGate() bool {
 	if v.Gate == nil {
 		g := NewGate(v.now)
 		v.Gate = &g
-		v.record(DecideGate, v.GroupText(), nil, "%s is done: %s", v.doneText(), v.Policy.GateText())
+		v.record(event.ChangeStepDone, v.GroupText(), nil, "%s is done: %s", v.doneText(), v.Policy.GateText())
 		if v.rebuild(); v.broken() { // an arrived member with a critical check has failed while it bakes
 			return false
 		}
@@ -43,7 +45,7 @@ func (v *Survey) passGate() bool {
 			v.gateFailed()
 		case g.Passed:
 			v.Gated = Second(v.now)
-			v.record(DecideGatePassed, g.Answer, nil, "%s passed its gate", v.doneText())
+			v.record(event.ChangeGatePassed, g.Answer, nil, "%s passed its gate", v.doneText())
 		}
 	}
 	return g.Passed

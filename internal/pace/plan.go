@@ -11,24 +11,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/text"
-)
-
-// Kinds of decisions.
-const (
-	DecideAdmit      = "admitted"
-	DecidePause      = "paused"
-	DecideDone       = "done"
-	DecideForgive    = "failures accepted"
-	DecideGate       = "step done" // and its gate begins
-	DecideGatePassed = "gate passed"
-	// DecideRestore: the change is taken back. The kind of the change makes the text of that.
-	DecideRestore = "rolled back"
 )
 
 // Decision is one thing that a plan decided, for people.
 type Decision struct {
-	Kind   string   `json:"kind"`
+	Kind   string   `json:"kind"` // of the event
 	Text   string   `json:"text"`
 	Reason string   `json:"reason,omitempty"`
 	Nodes  []string `json:"nodes,omitempty"` // that it is about, the first of them
@@ -246,7 +235,7 @@ func (v *Survey) end() {
 	if v.Now.Held > 0 {
 		left = append(left, text.Count(v.Now.Held, "is held or drained and follows when that ends", "are held or drained and follow when that ends"))
 	}
-	v.record(DecideDone, strings.Join(left, "; "), v.In(Failed), "%d of %d members %s, %d failed", v.Now.Done, v.Now.Members, v.Words.Have, v.Now.Failed)
+	v.record(event.ChangeDone, strings.Join(left, "; "), v.In(Failed), "%d of %d members %s, %d failed", v.Now.Done, v.Now.Members, v.Words.Have, v.Now.Failed)
 }
 
 // Second is a time as documents have it: in seconds, as hosts report theirs.
@@ -322,7 +311,7 @@ func (v *Survey) forgive() {
 	if v.Forgive {
 		v.Forgive, v.Forgiven = false, len(failures)
 		if len(failures) > 0 {
-			v.record(DecideForgive, v.Words.Noun+" was resumed", failures, "%s", text.Count(len(failures), "failure no longer counts", "failures no longer count"))
+			v.record(event.ChangeFailuresAccepted, v.Words.Noun+" was resumed", failures, "%s", text.Count(len(failures), "failure no longer counts", "failures no longer count"))
 		}
 	}
 	v.Forgiven = min(max(0, v.Forgiven), len(failures))
@@ -347,7 +336,7 @@ func (v *Survey) fall(reason string, failures []Member) {
 		v.pause(reason+"; "+v.NoWayBack, failures)
 	default:
 		v.restore = reason
-		v.record(DecideRestore, reason, failures, "")
+		v.record(event.ChangeTakenBack, reason, failures, "")
 	}
 }
 
@@ -366,5 +355,5 @@ func (v *Survey) failureText(failures []Member) string {
 
 func (v *Survey) pause(reason string, about []Member) {
 	v.stop = reason
-	v.record(DecidePause, reason, about, "%s is paused", v.Words.Change)
+	v.record(event.ChangeStopped, reason, about, "%s is paused", v.Words.Change)
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -118,7 +119,7 @@ func (v *Survey) open(phase Phase, batch int, first Key) {
 	v.Group, v.Counts = group, v.Now
 	v.Steps++
 	admitted := v.Admitted(func(m Member) bool { return !m.Settled() })
-	v.record(DecideAdmit, v.GroupText(), admitted, "%s: %s admitted", v.StepText(), text.Count(len(admitted), "member is", "members are"))
+	v.record(event.ChangeStepBegan, v.GroupText(), admitted, "%s: %s admitted", v.StepText(), text.Count(len(admitted), "member is", "members are"))
 }
 
 // GroupText names the group whose turn it is.

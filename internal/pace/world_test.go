@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/pace"
 )
 
@@ -207,7 +208,7 @@ func (w *world) apply(c *worldChange, p pace.Planned) bool {
 	if n := p.Next; n != nil {
 		c.Progress = n.Progress
 		for _, d := range n.Decisions {
-			if d.Kind != pace.DecideRestore {
+			if d.Kind != event.ChangeTakenBack {
 				w.decision(c, d)
 			}
 		}

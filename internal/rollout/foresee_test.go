@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
@@ -75,7 +76,7 @@ func TestForesee(t *testing.T) {
 			first := rollout.Foresee(d, v, noon)
 			var got []string
 			for _, step := range first {
-				if step.Kind == pace.DecideAdmit {
+				if step.Kind == event.ChangeStepBegan {
 					got = append(got, step.Text)
 				}
 			}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
@@ -104,8 +105,8 @@ func TestBake(t *testing.T) {
 	g.want("batch 2 of 2", "batch 2 of 2 to bake")
 	g.after(5 * time.Minute)
 	g.want("done")
-	g.wantDecided(pace.DecideAdmit, pace.DecideGate, pace.DecideGatePassed, pace.DecideAdmit,
-		pace.DecideGate, pace.DecideGatePassed, pace.DecideDone)
+	g.wantDecided(event.ChangeStepBegan, event.ChangeStepDone, event.ChangeGatePassed, event.ChangeStepBegan,
+		event.ChangeStepDone, event.ChangeGatePassed, event.ChangeDone)
 }
 
 // TestBakeFails: an arrived member that fails or has a critical check while its step bakes is a

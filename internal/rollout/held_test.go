@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
@@ -99,7 +100,7 @@ func TestEndsWithHeld(t *testing.T) {
 	d.Promoted = true
 	d, v, decisions := advance(d, v, noon)
 	last := decisions[len(decisions)-1]
-	if d.Phase != pace.Done || len(arrived(v)) != 10 || last.Kind != pace.DecideDone || last.Text != "10 of 12 members run v2, 0 failed" || last.Reason != "2 are held or drained and follow when that ends" {
+	if d.Phase != pace.Done || len(arrived(v)) != 10 || last.Kind != event.ChangeDone || last.Text != "10 of 12 members run v2, 0 failed" || last.Reason != "2 are held or drained and follow when that ends" {
 		t.Fatalf("the rollout is %s with %v: %+v", d.StateText(), arrived(v), last)
 	}
 	for _, h := range rollout.Progress(d, v, noon) {

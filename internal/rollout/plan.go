@@ -11,17 +11,6 @@ import (
 	"github.com/jorc/jorc/internal/text"
 )
 
-// Kinds of decisions about rollouts that a command ended, beside those of package pace.
-const (
-	DecideAbort     = "aborted"
-	DecideSupersede = "superseded"
-)
-
-// DecisionKinds returns all kinds of decisions.
-func DecisionKinds() []string {
-	return []string{pace.DecideAdmit, pace.DecidePause, pace.DecideRestore, pace.DecideDone, pace.DecideForgive, pace.DecideGate, pace.DecideGatePassed, DecideAbort, DecideSupersede}
-}
-
 // Planned is what Plan decided.
 type Planned struct {
 	// Document is the rollout as it should be. One for another version than before

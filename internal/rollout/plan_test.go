@@ -9,6 +9,7 @@ import (
 
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
@@ -122,7 +123,7 @@ func TestCanaryAndBatches(t *testing.T) {
 		plan, decisions := planned(d, v, noon)
 		d = plan.Document
 		now := admitted(d, v)
-		if d.StateText() != step.state || len(now) != step.n || len(plan.Offers) != step.offers || len(decisions) != 1 || decisions[0].Kind != pace.DecideAdmit {
+		if d.StateText() != step.state || len(now) != step.n || len(plan.Offers) != step.offers || len(decisions) != 1 || decisions[0].Kind != event.ChangeStepBegan {
 			t.Fatalf("step %d: %s admits %v, offers %v, %v", i, d.StateText(), now, plan.Offers, decisions)
 		}
 		// while they are at work the others get what is left
@@ -140,7 +141,7 @@ func TestCanaryAndBatches(t *testing.T) {
 		}
 	}
 	end, decisions := planned(d, v, noon)
-	if d := end.Document; d.Phase != pace.Done || d.Finished.IsZero() || d.Counts.Done != 20 || len(end.Offers) > 0 || decisions[0].Kind != pace.DecideDone {
+	if d := end.Document; d.Phase != pace.Done || d.Finished.IsZero() || d.Counts.Done != 20 || len(end.Offers) > 0 || decisions[0].Kind != event.ChangeDone {
 		t.Errorf("the end is %+v, %v", end, decisions)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/text"
 )
@@ -190,7 +191,7 @@ func Foresee(d Document, s State, now time.Time) []pace.Decision {
 		p := newPlanner(d, s, now)
 		all := p.admitted(func(m ranked) bool { return !m.in.Settled() })
 		return []pace.Decision{{
-			Kind: pace.DecideAdmit, Text: "all at once: " + text.Count(len(all), "member is", "members are") + " admitted", Nodes: names(all), Count: len(all),
+			Kind: event.ChangeStepBegan, Text: "all at once: " + text.Count(len(all), "member is", "members are") + " admitted", Nodes: names(all), Count: len(all),
 		}}
 	}
 	d.Promoted, d.Policy, d.Gate = true, d.Policy.WithoutGates(), nil
@@ -198,7 +199,7 @@ func Foresee(d Document, s State, now time.Time) []pace.Decision {
 	for range mostForeseen {
 		plan := Plan(d, s, now)
 		for _, one := range plan.Decisions {
-			if one.Kind != pace.DecideDone {
+			if one.Kind != event.ChangeDone {
 				steps = append(steps, one)
 			}
 		}

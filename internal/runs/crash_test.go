@@ -17,6 +17,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/kv"
 )
 
@@ -131,7 +132,7 @@ func TestComesBack(t *testing.T) {
 	x.agent("a", false)
 	stop()
 	x.becomes("r", "failed: a=lost b=done")
-	x.wasTold(JobLost, "a")
+	x.wasTold(event.ChangeHostFailed, "a")
 	x.agent("a", true)
 	x.becomes("r", "running: a=running b=done")
 	touch(t, x, "a", "go")
@@ -166,7 +167,7 @@ func TestFailOver(t *testing.T) {
 		return nil
 	})
 	x.agent("m1", false) // it continues, cut off
-	x.wasTold(RunMoved, "m2")
+	x.wasTold(event.ChangeStepBegan, "m2")
 	touch(t, x, "m2", "go")
 	x.becomes("r", "done: m1=lost m2=done")
 	touch(t, x, "m1", "go")
@@ -403,7 +404,7 @@ func TestDamagedQueue(t *testing.T) {
 	x.becomes("r", "running: a=running b=running")
 	x.becomes("boss", "running: m=running")
 	damage("nonsense", "a", "m")
-	x.wasTold(RunUnreadable, "")
+	x.wasTold(event.RunUnreadable, "")
 	for _, node := range []string{"a", "m"} {
 		consultest.Eventually(t, "the queue of "+node, func(ctx context.Context) error {
 			_, err := x.runs.queues.At(node).Get(ctx)
@@ -446,7 +447,7 @@ func TestNewerQueue(t *testing.T) {
 		}
 	}
 	swap(newer)
-	x.wasTold(RunUnreadable, "")
+	x.wasTold(event.RunUnreadable, "")
 	x.ask("next", Request{})
 	x.becomes("next", "running: a=pending b=done")
 	d, err := New(x.cluster.Store()).Show(t.Context(), "next")

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/profile"
@@ -261,7 +262,7 @@ func (d *Decider) situation(o Observed, st *readState, now time.Time) Situation 
 	}
 	filter, err := cluster.ParseFilter(text)
 	if err != nil {
-		st.warn(d, RunUnreadable, "filter", "", fmt.Sprintf("param %s: %v: no run begins", cluster.ParamFilter, err))
+		st.warn(d, event.RunUnreadable, "filter", "", fmt.Sprintf("param %s: %v: no run begins", cluster.ParamFilter, err))
 		s.Still = "the cluster's own filter cannot be read"
 	} else {
 		d.clear("filter")
@@ -282,7 +283,7 @@ func (d *Decider) applyRules(ctx context.Context, r *Runs, st *readState, p prof
 	wanted, damaged := map[string]bool{}, map[string]bool{}
 	for _, b := range bad {
 		damaged[b.Name] = true
-		st.warn(d, RuleInvalid, "rule "+b.Name, "", b.Err.Error())
+		st.warn(d, event.RuleInvalid, "rule "+b.Name, "", b.Err.Error())
 	}
 	for _, rule := range good {
 		d.clear("rule " + rule.Name)
@@ -298,7 +299,7 @@ func (d *Decider) applyRules(ctx context.Context, r *Runs, st *readState, p prof
 			continue
 		}
 		if err := d.addRule(ctx, r, st, rule); err != nil {
-			st.warn(d, RunUnreadable, "run "+id, id, err.Error())
+			st.warn(d, event.RunUnreadable, "run "+id, id, err.Error())
 		}
 	}
 	for id, l := range st.loaded {
@@ -310,7 +311,7 @@ func (d *Decider) applyRules(ctx context.Context, r *Runs, st *readState, p prof
 		gone.Gone = true
 		run.Rule = &gone
 		st.changed[id] = true
-		st.decisions = append(st.decisions, Decision{Kind: RuleGone, Run: id, Text: fmt.Sprintf("rule %q no longer exists", gone.Name)})
+		st.decisions = append(st.decisions, Decision{Kind: event.RuleGone, Run: id, Text: fmt.Sprintf("rule %q no longer exists", gone.Name)})
 	}
 }
 
@@ -334,7 +335,7 @@ func (d *Decider) addRule(ctx context.Context, r *Runs, st *readState, rule Rule
 	st.loaded[id] = l
 	st.changed[id] = true
 	st.index[id] = kv.Entry[string]{}
-	st.decisions = append(st.decisions, Decision{Kind: RuleAdded, Run: id, Text: fmt.Sprintf("rule %q: workflow %q", rule.Name, rule.Workflow)})
+	st.decisions = append(st.decisions, Decision{Kind: event.RuleAdded, Run: id, Text: fmt.Sprintf("rule %q: workflow %q", rule.Name, rule.Workflow)})
 	return nil
 }
 
@@ -375,7 +376,7 @@ func (d *Decider) prune(ctx context.Context, r *Runs, now time.Time) ([]Decision
 		}
 		marks.Delete(r.ended.At(id).Key())
 	}
-	decisions := []Decision{{Kind: RunPruned, Text: fmt.Sprintf("%s forgotten: %s", text.Count(len(all), "run that ended long ago is", "runs that ended long ago are"), several(all))}}
+	decisions := []Decision{{Kind: event.RunPruned, Text: fmt.Sprintf("%s forgotten: %s", text.Count(len(all), "run that ended long ago is", "runs that ended long ago are"), several(all))}}
 	if err := d.commitWith(ctx, r, marks, decisions); err != nil {
 		return nil, d.unpruned(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/text"
 )
@@ -62,7 +63,7 @@ func (p *planner) stop(a *Active) {
 		return
 	}
 	r.Stopped = fmt.Sprintf("%d of %d members failed or were lost, at most %d may", len(failed), len(a.Roster), most)
-	p.decide(RunStopped, r.ID, "", fmt.Sprintf("workflow %q begins on no further member: %s: %s", r.Request.Workflow, r.Stopped, several(failed)))
+	p.decide(event.ChangeStopped, r.ID, "", fmt.Sprintf("workflow %q begins on no further member: %s: %s", r.Request.Workflow, r.Stopped, several(failed)))
 }
 
 // admitted returns how many members, from the first of the roster on, may have begun:

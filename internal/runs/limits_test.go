@@ -14,6 +14,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/pace"
 )
 
@@ -62,7 +63,7 @@ func TestPlanMaxFailures(t *testing.T) {
 	if want := "2 of 6 members failed or were lost, at most 1 may; 3 did not start"; r.Why != want {
 		t.Errorf("got %q, want %q", r.Why, want)
 	}
-	if n := slices.IndexFunc(w.told, func(d Decision) bool { return d.Kind == RunStopped }); n < 0 {
+	if n := slices.IndexFunc(w.told, func(d Decision) bool { return d.Kind == event.ChangeStopped }); n < 0 {
 		t.Error("no event says that the run stopped")
 	}
 }
@@ -281,7 +282,7 @@ func TestMaxFailures(t *testing.T) {
 	if want := "2 of 6 members failed or were lost, at most 1 may; 4 did not start"; d.Why != want {
 		t.Errorf("got %q, want %q", d.Why, want)
 	}
-	x.wasTold(RunStopped, "")
+	x.wasTold(event.ChangeStopped, "")
 	q, err := d.Retry(Request{})
 	if err != nil || !slices.Equal(q.Nodes, nodes) || q.Workflow != "w" || q.RetryOf != "r" {
 		t.Errorf("Retry = %+v, %v", q, err)

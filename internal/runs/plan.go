@@ -57,32 +57,6 @@ type Decision struct {
 	nodes []string // members that are given something to do
 }
 
-// Kinds of decisions.
-const (
-	RunStarted    = "run_started"
-	RunScheduled  = "run_scheduled"
-	RunEnded      = "run_ended"
-	RunStopped    = "run_stopped" // no further member begins: too many failed
-	RunMoved      = "run_moved"   // a run on a manager continues elsewhere
-	RunPruned     = "run_pruned"
-	JobFailed     = "run_job_failed"
-	JobLost       = "run_job_lost"
-	JobCameBack   = "run_job_came_back"
-	RuleInvalid   = "rule_invalid"
-	RuleAdded     = "rule_added"
-	RuleGone      = "rule_gone"
-	RuleDue       = "rule_due"    // a rule with a schedule starts a run
-	RuleMissed    = "rule_missed" // a due time is skipped
-	RunUnreadable = "run_unreadable"
-)
-
-// DecisionKinds returns all kinds of decisions.
-func DecisionKinds() []string {
-	return []string{
-		RunStarted, RunScheduled, RunStopped, RunEnded, RunMoved, RunPruned, JobFailed, JobLost, JobCameBack, RuleInvalid, RuleAdded, RuleGone, RuleDue, RuleMissed, RunUnreadable,
-	}
-}
-
 // Changes is the result of a plan: only what differs from what is stored.
 type Changes struct {
 	Runs      map[string]Run

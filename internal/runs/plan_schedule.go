@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/text"
 )
@@ -39,7 +40,7 @@ func (p *planner) begin(a *Active) {
 		text = "on a manager"
 	}
 	r.History = noted(r.History, Change{At: p.s.Now, State: Running, By: p.origin(), Text: text})
-	p.decide(RunStarted, r.ID, "", fmt.Sprintf("workflow %q begins: %s", r.Request.Workflow, text))
+	p.decide(event.ChangeBegan, r.ID, "", fmt.Sprintf("workflow %q begins: %s", r.Request.Workflow, text))
 }
 
 // join adds the members that match a rule by now.
@@ -298,7 +299,7 @@ func (p *planner) takenBack(a *Active, node string, j Job) bool {
 
 // scheduled is the decision that a run goes to nodes.
 func scheduled(r *Run, nodes []string) Decision {
-	return Decision{Kind: RunScheduled, Run: r.ID, Text: fmt.Sprintf("workflow %q on %s", r.Request.Workflow, several(nodes)), nodes: nodes}
+	return Decision{Kind: event.ChangeStepBegan, Run: r.ID, Text: fmt.Sprintf("workflow %q on %s", r.Request.Workflow, several(nodes)), nodes: nodes}
 }
 
 // pass passes a cancellation on to a node, or removes the job from the queue if it
@@ -440,10 +441,10 @@ func (p *planner) onManager(a *Active) {
 	}
 	p.enqueue(a, node, attempts+1, done)
 	if last != "" {
-		p.decide(RunMoved, r.ID, node, fmt.Sprintf("workflow %q continues: it was on %s", r.Request.Workflow, last))
+		p.decide(event.ChangeStepBegan, r.ID, node, fmt.Sprintf("workflow %q continues: it was on %s", r.Request.Workflow, last))
 		return
 	}
-	p.decide(RunScheduled, r.ID, node, fmt.Sprintf("workflow %q on %s", r.Request.Workflow, node))
+	p.decide(event.ChangeStepBegan, r.ID, node, fmt.Sprintf("workflow %q on %s", r.Request.Workflow, node))
 }
 
 // manager is where a workflow of managers runs now.

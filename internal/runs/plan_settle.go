@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/text"
 )
@@ -45,7 +46,7 @@ func (p *planner) accept(a *Active, node string, j Job, e Queued) {
 			set(p.out.Tails, a.Run.ID, node, e.Tail)
 		}
 		if e.State == Failed {
-			p.decide(JobFailed, a.Run.ID, node, fmt.Sprintf("workflow %q failed on %s: %s", a.Run.Request.Workflow, node, e.Why))
+			p.decide(event.ChangeHostFailed, a.Run.ID, node, fmt.Sprintf("workflow %q failed on %s: %s", a.Run.Request.Workflow, node, e.Why))
 		}
 		if !e.Disturbs {
 			p.remove(node, e.Job)
@@ -56,7 +57,7 @@ func (p *planner) accept(a *Active, node string, j Job, e Queued) {
 		if p.up(node) {
 			j.State, j.Why = e.State, ""
 			p.put(a, node, j, p.s.Now, p.origin(), "the member is back")
-			p.decide(JobCameBack, a.Run.ID, node, node+" is back")
+			p.decide(event.ChangeHostBack, a.Run.ID, node, node+" is back")
 		} else if p.s.Now.Sub(e.Started) > keepFor {
 			p.remove(node, e.Job) // no run waits for it
 		}
@@ -102,17 +103,17 @@ func (p *planner) lose(a *Active, node string, j Job) {
 		j.Why = fmt.Sprintf("interrupted: %s: task %q is not idempotent, so it is not run elsewhere: 'jorc cluster run --retry-of %s' continues with it, "+
 			"--from-start runs the whole workflow", j.Why, j.Once, a.Run.ID)
 		p.put(a, node, j, p.s.Now, p.origin(), j.Why)
-		p.decide(JobFailed, a.Run.ID, node, fmt.Sprintf("workflow %q failed on %s: %s", a.Run.Request.Workflow, node, j.Why))
+		p.decide(event.ChangeHostFailed, a.Run.ID, node, fmt.Sprintf("workflow %q failed on %s: %s", a.Run.Request.Workflow, node, j.Why))
 		return
 	}
 	p.put(a, node, j, p.s.Now, p.origin(), j.Why)
-	p.decide(JobLost, a.Run.ID, node, fmt.Sprintf("workflow %q on %s is lost: %s", a.Run.Request.Workflow, node, j.Why))
+	p.decide(event.ChangeHostFailed, a.Run.ID, node, fmt.Sprintf("workflow %q on %s is lost: %s", a.Run.Request.Workflow, node, j.Why))
 }
 
 // fail ends a job that never began.
 func (p *planner) fail(a *Active, node, why string) {
 	p.put(a, node, Job{State: Failed, Why: why}, p.s.Now, p.origin(), why)
-	p.decide(JobFailed, a.Run.ID, node, fmt.Sprintf("workflow %q failed on %s: %s", a.Run.Request.Workflow, node, why))
+	p.decide(event.ChangeHostFailed, a.Run.ID, node, fmt.Sprintf("workflow %q failed on %s: %s", a.Run.Request.Workflow, node, why))
 }
 
 // dropUnknown removes from queues the jobs of unknown runs. A node that runs one
@@ -182,7 +183,11 @@ func (p *planner) settle(a *Active) {
 		if r.Why != "" {
 			text += ": " + r.Why
 		}
-		p.decide(RunEnded, r.ID, "", text)
+		kind := event.ChangeEnded
+		if r.State == Done {
+			kind = event.ChangeDone
+		}
+		p.decide(kind, r.ID, "", text)
 	}
 }
 

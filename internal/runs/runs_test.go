@@ -10,6 +10,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
 )
@@ -38,9 +39,9 @@ func TestRun(t *testing.T) {
 	if got := x.traces("a", "ran"); got != "one\ntwo\n" {
 		t.Errorf("a ran %q", got)
 	}
-	x.wasTold(RunStarted, "")
-	x.wasTold(RunEnded, "")
-	x.wasTold(JobFailed, "b")
+	x.wasTold(event.ChangeBegan, "")
+	x.wasTold(event.ChangeEnded, "")
+	x.wasTold(event.ChangeHostFailed, "b")
 	x.ask("unknown", Request{Workflow: "nonsense", Filter: `Node == "a"`})
 	d = x.becomes("unknown", "failed: a=failed")
 	if want := `workflow "nonsense": no such workflow on this node; workflows: w`; d.Members[0].Why != want {
@@ -155,7 +156,7 @@ func TestSettled(t *testing.T) {
 	stop := x.orchestrate("o", quickDecider())
 	x.ask("r", Request{})
 	x.becomes("r", "done: a=done")
-	x.wasTold(RuleAdded, "")
+	x.wasTold(event.RuleAdded, "")
 	stop()
 	d := quickDecider()
 	cycle := func() {
@@ -191,7 +192,7 @@ func TestRules(t *testing.T) {
 	base, second := rules[0].id(), rules[1].id()
 	x.becomes(base, "done: a=done b=done")
 	x.becomes(second, "done: a=done")
-	x.wasTold(RuleInvalid, "")
+	x.wasTold(event.RuleInvalid, "")
 	x.join("c")
 	x.becomes(base, "done: a=done b=done c=done")
 	x.becomes(second, "done: a=done c=done")
@@ -267,7 +268,7 @@ func TestDamaged(t *testing.T) {
 		defer x.mu.Unlock()
 		wrong := map[string]int{}
 		for _, d := range x.told {
-			if d.Kind == RunUnreadable {
+			if d.Kind == event.RunUnreadable {
 				wrong[d.Run]++
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/schedule"
 )
@@ -190,9 +191,9 @@ func (d *Decider) startRule(ctx context.Context, r *Runs, o Observed, rule Rule,
 		if step.Missed {
 			text = fmt.Sprintf("rule %q missed its due time %s and starts now: workflow %q", rule.Name, due, rule.Workflow)
 		}
-		decisions = append(decisions, Decision{Kind: RuleDue, Run: run.ID, Text: text})
+		decisions = append(decisions, Decision{Kind: event.RuleDue, Run: run.ID, Text: text})
 	case step.Missed:
-		decisions = append(decisions, Decision{Kind: RuleMissed, Text: fmt.Sprintf("rule %q missed its due time %s, which is skipped", rule.Name, due)})
+		decisions = append(decisions, Decision{Kind: event.RuleMissed, Text: fmt.Sprintf("rule %q missed its due time %s, which is skipped", rule.Name, due)})
 	}
 	doc.SwapIn(t, leaf.Entry, next)
 	d.noteSchedule(rule, s, next)

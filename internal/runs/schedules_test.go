@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
 )
@@ -119,7 +120,7 @@ func TestScheduledRule(t *testing.T) {
 	for _, d := range x.told {
 		kinds[d.Kind]++
 	}
-	if kinds[RuleDue] != 3 || kinds[RuleMissed] != 1 {
+	if kinds[event.RuleDue] != 3 || kinds[event.RuleMissed] != 1 {
 		t.Errorf("got events %v, want 3 due and 1 missed", kinds)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/kv"
 )
 
@@ -448,10 +449,10 @@ func (d *Decider) read(ctx context.Context, r *Runs, o Observed, now time.Time) 
 	for node, leaf := range st.queues {
 		switch {
 		case errors.Is(leaf.Err, kv.ErrDamaged): // rebuilt, once the runs are read
-			st.warn(d, RunUnreadable, "queue "+node, "", fmt.Sprintf("the queue of node %s is rebuilt from its runs: %v", node, leaf.Err))
+			st.warn(d, event.RunUnreadable, "queue "+node, "", fmt.Sprintf("the queue of node %s is rebuilt from its runs: %v", node, leaf.Err))
 			st.damaged = append(st.damaged, node)
 		case leaf.Err != nil:
-			st.warn(d, RunUnreadable, "queue "+node, "", fmt.Sprintf("node %s gets nothing to run: %v", node, leaf.Err))
+			st.warn(d, event.RunUnreadable, "queue "+node, "", fmt.Sprintf("node %s gets nothing to run: %v", node, leaf.Err))
 			st.closed[node] = true
 		default:
 			d.clear("queue " + node)
@@ -476,7 +477,7 @@ func (d *Decider) read(ctx context.Context, r *Runs, o Observed, now time.Time) 
 			d.clear("run " + id)
 		case errors.Is(err, ErrNoRun), errors.Is(err, kv.ErrDamaged), errors.Is(err, kv.ErrNewer):
 			st.unread[id] = true
-			st.warn(d, RunUnreadable, "run "+id, id, err.Error())
+			st.warn(d, event.RunUnreadable, "run "+id, id, err.Error())
 		default:
 			return nil, err
 		}
@@ -562,7 +563,7 @@ func (d *Decider) load(ctx context.Context, r *Runs, id string, st *readState) (
 	for node, leaf := range jobs {
 		if leaf.Err != nil {
 			// Nothing of it is believed, and nothing is done again because of it.
-			st.warn(d, RunUnreadable, "job "+id+" "+node, id, fmt.Sprintf("run %s: what %s did cannot be read: %v", id, node, leaf.Err))
+			st.warn(d, event.RunUnreadable, "job "+id+" "+node, id, fmt.Sprintf("run %s: what %s did cannot be read: %v", id, node, leaf.Err))
 			l.active.Jobs[node] = Job{State: Failed, Why: "its document cannot be read", Attempt: 1}
 			continue
 		}

@@ -11,24 +11,11 @@ import (
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/text"
 )
-
-// Kinds of events.
-const (
-	StageBegan      = "stage_began"       // the first host takes a change
-	StageStopped    = "stage_stopped"     // a change failed on a host, or a gate failed: no other host takes it
-	StageStepDone   = "stage_step_done"   // a step is done, and its gate begins
-	StageGatePassed = "stage_gate_passed" // the gate of a step is passed
-	StageDone       = "stage_done"        // all hosts have what they want
-)
-
-// Kinds returns the kinds of events.
-func Kinds() []string {
-	return []string{StageBegan, StageDone, StageGatePassed, StageStepDone, StageStopped}
-}
 
 // Book is the orchestrator's own book of a stage; no host reads it.
 type Book struct {
@@ -416,7 +403,7 @@ func (p *planner) recordFailures() {
 		p.Stops.Stops = append(p.Stops.Stops, Stop{
 			Node: h.Node, Turn: id, Content: h.Answer.Tag, Inputs: r.Taken, Since: p.now.Truncate(time.Second), Reason: r.Reason,
 		})
-		p.event(StageStopped, h.Node, "%s on %s: %s (%s)", stateText(r.State), h.Node, text.Line(r.Reason, 300), inputsText(r.Taken))
+		p.event(event.ChangeStopped, h.Node, "%s on %s: %s (%s)", stateText(r.State), h.Node, text.Line(r.Reason, 300), inputsText(r.Taken))
 	}
 }
 
@@ -551,7 +538,7 @@ func (p *planner) offer() {
 	if len(p.Offers) > 0 && !p.Book.Active {
 		p.Book.Active, p.Book.Since = true, p.now.Truncate(time.Second)
 		h := p.byNode[p.Offers[0]]
-		p.event(StageBegan, "", "%s is the first to take a change (%s)", h.Node, inputsText(h.Report.Changed))
+		p.event(event.ChangeBegan, "", "%s is the first to take a change (%s)", h.Node, inputsText(h.Report.Changed))
 	}
 }
 
@@ -569,7 +556,7 @@ func (p *planner) finish() {
 	busy := p.atWork() || len(p.Offers) > 0 || p.stepPending() || slices.ContainsFunc(p.hosts, func(h *ranked) bool { return h.Report.Wants != "" || p.bad(h) })
 	if p.Book.Active && !busy && len(p.hosts) > 0 {
 		p.Book.Active, p.Book.Since, p.Book.Step = false, p.now.Truncate(time.Second), nil
-		p.event(StageDone, "", "every host has what its data says")
+		p.event(event.ChangeDone, "", "every host has what its data says")
 	}
 	if step := p.Book.Step; step != nil && step.Gate != nil {
 		p.Again = pace.Earliest(p.Again, p.policy.GateNext(*step.Gate))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/text"
 )
@@ -126,7 +127,7 @@ func (p *planner) steps() {
 		}
 		step.Gate, step.Rules = &g, p.policy.GatesString()
 		if what := p.policy.GateText(); what != "" {
-			p.event(StageStepDone, "", "%s is done: %s", step, what)
+			p.event(event.ChangeStepDone, "", "%s is done: %s", step, what)
 		}
 	}
 	if !step.Gate.Passed && !step.Gate.Failed {
@@ -162,7 +163,7 @@ func (p *planner) moveGate(step *Step) {
 		g.Run = ""
 		p.stopGate(step, why)
 	case g.Passed && p.policy.GateText() != "":
-		p.event(StageGatePassed, "", "%s passed its gate%s", step, prefixed(": ", g.Answer))
+		p.event(event.ChangeGatePassed, "", "%s passed its gate%s", step, prefixed(": ", g.Answer))
 	}
 }
 
@@ -196,7 +197,7 @@ func (p *planner) stopGate(step *Step, why string) {
 	p.Stops.Stops = append(p.Stops.Stops, Stop{
 		Step: step.String(), Inputs: inputs, Since: p.now.Truncate(time.Second), Reason: text.Line(why, maxStopReason),
 	})
-	p.event(StageStopped, "", "%s (%s)", text.Line(why, maxStopReason), inputsText(inputs))
+	p.event(event.ChangeStopped, "", "%s (%s)", text.Line(why, maxStopReason), inputsText(inputs))
 }
 
 // maxStopReason bounds the reason of a stop, in bytes.

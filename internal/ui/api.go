@@ -227,7 +227,7 @@ func (q query) hosts() HostQuery {
 
 func (q query) events() EventQuery {
 	return EventQuery{
-		Kinds: q.list("kind"), Host: q.Get("host"), Service: q.Get("service"), After: q.after, Before: q.before, Limit: q.page.Limit,
+		Kinds: q.list("kind"), Host: q.Get("host"), Service: q.Get("service"), Change: q.Get("change"), After: q.after, Before: q.before, Limit: q.page.Limit,
 	}
 }
 

@@ -37,8 +37,8 @@ const (
 // Problem is one thing that needs attention.
 type Problem struct {
 	// Kind is paused, observe_only, held, hold_file, damaged, partial, no_cluster, no_orchestrator, orchestrator_failing, budget,
-	// rollout_paused, promotion, rollout_failed, failed, down, agent_down, suspect, critical,
-	// maintenance, lease, template_failed, template_stale, template_waiting, expiry, stage_stopped, run_failed, run_approval, run_waiting, slow, stuck, vacancy or
+	// change_stopped, change_failed, change_approval, change_waits, failed, down, agent_down, suspect, critical,
+	// maintenance, lease, template_failed, template_stale, template_waiting, expiry, slow, stuck, vacancy or
 	// filter.
 	Kind     string    `json:"kind"`
 	Severity string    `json:"severity"` // critical, warning
@@ -222,7 +222,7 @@ func (a *attention) rollout() {
 	}
 	if status.Stopped != nil {
 		p := Problem{
-			Kind: "rollout_paused", Severity: Critical, Title: "the rollout of " + status.Version + " is paused", Cause: status.Stopped.String(),
+			Kind: "change_stopped", Severity: Critical, Title: "the rollout of " + status.Version + " is paused", Cause: status.Stopped.String(),
 			Since: status.Stopped.Since, Command: a.s.command("update", "resume"),
 		}
 		failed := failedHosts(status)
@@ -234,7 +234,7 @@ func (a *attention) rollout() {
 	}
 	if slices.Contains(status.Waits, "'jorc update promote'") {
 		a.add(Problem{
-			Kind: "promotion", Severity: Warning, Title: "the rollout of " + status.Version + " waits for consent",
+			Kind: "change_approval", Severity: Warning, Title: "the rollout of " + status.Version + " waits for consent",
 			Cause: status.StateText(), Since: status.Since, Command: a.s.command("update", "promote"),
 		})
 	}
@@ -243,7 +243,7 @@ func (a *attention) rollout() {
 			continue // it is among the states
 		}
 		a.add(Problem{
-			Kind: "rollout_failed", Severity: Critical, Title: f.Node + " failed in the rollout of " + status.Version, Cause: f.Reason, Since: f.Since,
+			Kind: "change_failed", Severity: Critical, Title: f.Node + " failed in the rollout of " + status.Version, Cause: f.Reason, Since: f.Since,
 			Command: a.s.command("update", "why", f.Node),
 		}, f.Node)
 	}
@@ -402,14 +402,14 @@ func (a *attention) runs() {
 		p := Problem{Severity: Warning, Since: r.Created, Cause: r.Why}
 		switch {
 		case r.State == runs.Failed && a.s.Now.Sub(r.Ended) < recently:
-			p.Kind, p.Severity, p.Since = "run_failed", Critical, r.Ended
+			p.Kind, p.Severity, p.Since = "change_failed", Critical, r.Ended
 			p.Title = fmt.Sprintf("run %s of %s failed on %d of %d members", r.ID, r.Request.Workflow, r.Counts.Failed+r.Counts.Lost, r.Counts.Members)
 			p.Command = a.s.command("cluster", "logs", r.ID)
 		case r.State == runs.NeedsApproval:
-			p.Kind, p.Title, p.Cause = "run_approval", fmt.Sprintf("run %s of %s waits for approval", r.ID, r.Request.Workflow), strings.TrimSpace("asked for by "+r.By)
+			p.Kind, p.Title, p.Cause = "change_approval", fmt.Sprintf("run %s of %s waits for approval", r.ID, r.Request.Workflow), strings.TrimSpace("asked for by "+r.By)
 			p.Command = a.s.command("cluster", "approve", r.ID)
 		case !r.State.Ended() && r.Why != "":
-			p.Kind, p.Title = "run_waiting", fmt.Sprintf("run %s of %s waits", r.ID, r.Request.Workflow)
+			p.Kind, p.Title = "change_waits", fmt.Sprintf("run %s of %s waits", r.ID, r.Request.Workflow)
 			p.Command = a.s.command("cluster", "runs", r.ID)
 		default:
 			continue

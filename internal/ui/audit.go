@@ -64,7 +64,7 @@ func (f *Fleet) Audit(ctx context.Context, page Page) (Audit, error) {
 }
 
 func auditRow(e orchestrator.Event) AuditRow {
-	c := e.Change
+	c := e.Audit
 	if c == nil {
 		return AuditRow{Time: e.Time, By: "unknown", What: e.Text, Seq: e.Seq}
 	}

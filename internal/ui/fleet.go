@@ -19,6 +19,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/rollout"
@@ -609,11 +610,11 @@ func (p *parts) observe(events []orchestrator.Event) {
 	for _, e := range events {
 		t := p.times[e.Node]
 		switch e.Kind {
-		case orchestrator.NodeUp, orchestrator.NodeDown, orchestrator.NodeSuspect, orchestrator.NodeGone:
+		case event.NodeUp, event.NodeDown, event.NodeSuspect, event.NodeGone:
 			t.Life, t.LifeSince = cluster.Liveness(e.After), e.Time
-		case orchestrator.HealthChanged:
+		case event.HealthChanged:
 			t.Health, t.HealthSince = e.After, e.Time
-		case orchestrator.MemberLeft:
+		case event.MemberLeft:
 			delete(p.times, e.Node)
 			continue
 		default:

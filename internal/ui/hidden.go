@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/rollout"
@@ -35,7 +36,7 @@ func (s *Snapshot) without(h *hidden) *Snapshot {
 		next.Orchestrator = kv.Holder{}
 	}
 	next.Journal = kept(s.Journal, h.names, func(e orchestrator.Event) bool {
-		return !h.hosts[e.Node] && !h.services[e.Service] && !(e.Kind == orchestrator.HealthChanged && unsure[e.Node])
+		return !h.hosts[e.Node] && !h.services[e.Service] && !(e.Kind == event.HealthChanged && unsure[e.Node])
 	})
 	next.AllRuns = kept(s.AllRuns, h.names, func(r runs.Run) bool { return !h.runs[r.ID] })
 	next.Finished = nil

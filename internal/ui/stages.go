@@ -103,7 +103,7 @@ func (s *Snapshot) Stage(name string, page Page) (Stage, error) {
 		v.Resume = s.command("stage", "resume", name)
 	}
 	for i := len(s.Journal) - 1; i >= 0 && len(v.Events) < mostStageEvents; i-- {
-		if e := s.Journal[i]; slices.Contains(stage.Kinds(), e.Kind) && strings.HasPrefix(e.Text, fmt.Sprintf("stage %q: ", name)) {
+		if e := s.Journal[i]; e.Change == cluster.FilesChange(name) {
 			v.Events = append(v.Events, e)
 		}
 	}
@@ -181,7 +181,7 @@ func (a *attention) stages() {
 				nodes = append(nodes, stop.Node)
 			}
 			a.add(Problem{
-				Kind: "stage_stopped", Severity: Critical, Title: fmt.Sprintf("stage %s is stopped: its change failed %s", name, stop.Place()), Since: stop.Since,
+				Kind: "change_stopped", Severity: Critical, Title: fmt.Sprintf("stage %s is stopped: its change failed %s", name, stop.Place()), Since: stop.Since,
 				Cause: strings.TrimPrefix(text.Line(stop.Reason, maxStopReason)+" (changed: "+stop.Inputs.Text()+")", " "), Command: a.s.command("stage", "show", name),
 			}, nodes...)
 		}

@@ -44,7 +44,7 @@ func TestStages(t *testing.T) {
 		if v, err := s.Stage("pool", ui.Page{}); err != nil || v.State != "stopped" || len(v.Events) < 2 {
 			return encoded(t, v)
 		}
-		return missing("stage_stopped")(s)
+		return missing("change_stopped")(s)
 	})
 	v, err := s.Stage("pool", ui.Page{Limit: 1})
 	f.Must(nil, err)
@@ -58,7 +58,7 @@ func TestStages(t *testing.T) {
 		t.Errorf("a digest is shown: %s", text)
 	}
 	for _, p := range s.Attention().Problems {
-		if p.Kind == "stage_stopped" && (p.Cause != "checks of service web are critical (changed: param workers)" || !slices.Equal(p.Hosts, []string{f.Node("a")}) ||
+		if p.Kind == "change_stopped" && (p.Cause != "checks of service web are critical (changed: param workers)" || !slices.Equal(p.Hosts, []string{f.Node("a")}) ||
 			p.Command != "jorc --cluster="+f.name+" stage show pool" || p.Since.IsZero()) {
 			t.Errorf("problem: %+v", p)
 		}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/slots"
@@ -51,6 +52,7 @@ type EventQuery struct {
 	Kinds   []string // none: all
 	Host    string
 	Service string
+	Change  string // the id of one
 	// After and Before bound the numbers of events; 0: no bound.
 	After, Before uint64
 	Limit         int // the last ones; 0: DefaultLimit, at most MaxLimit
@@ -72,7 +74,7 @@ type Events struct {
 // Matches reports whether q selects e; bounds of numbers do not count.
 func (q EventQuery) Matches(e orchestrator.Event) bool {
 	return (len(q.Kinds) == 0 || slices.Contains(q.Kinds, e.Kind)) &&
-		(q.Host == "" || e.Node == q.Host) && (q.Service == "" || e.Service == q.Service)
+		(q.Host == "" || e.Node == q.Host) && (q.Service == "" || e.Service == q.Service) && (q.Change == "" || e.Change == q.Change)
 }
 
 // Events returns the events that q selects.
@@ -86,7 +88,10 @@ func (s *Snapshot) Events(q EventQuery) Events {
 	for _, kind := range q.Kinds {
 		args = append(args, "--kind="+kind)
 	}
-	e := Events{About: s.about(args...), Events: []orchestrator.Event{}, Last: s.LastSeq, Kinds: orchestrator.Kinds()}
+	if q.Change != "" {
+		args = append(args, "--change="+q.Change)
+	}
+	e := Events{About: s.about(args...), Events: []orchestrator.Event{}, Last: s.LastSeq, Kinds: event.Kinds()}
 	if len(s.Journal) > 0 {
 		e.First = s.Journal[0].Seq
 	}

@@ -69,7 +69,7 @@ func TestDashboard(t *testing.T) {
 	w.open(base + "/change?id=files.pool")
 	w.live()
 	db.jorc("cluster", "profile", "set", "workers", "0", "--reason", "the new scheduler needs none")
-	w.shows("stopped", "What stopped it", "workers", "jorc --cluster=prod stage resume pool", "stage_stopped", "restored")
+	w.shows("stopped", "What stopped it", "workers", "jorc --cluster=prod stage resume pool", "change_stopped", "restored")
 	w.picture("stage")
 	w.accessible("stage")
 	w.copies()

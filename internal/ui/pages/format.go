@@ -56,11 +56,11 @@ func stamp(t time.Time) string {
 // class returns the CSS class of a state.
 func class(state any) string {
 	switch fmt.Sprint(state) {
-	case "passing", "up", "success", "done", "arrived", "service_up", "node_up", "agent_up", "document_readable", "stage_done":
+	case "passing", "up", "success", "done", "arrived", "service_up", "node_up", "agent_up", "document_readable", "change_done", "change_gate_passed":
 		return "good"
-	case "critical", "failed", "down", "absent", "lost", "node_down", "node_gone", "agent_down", "service_down", "document_damaged", "stopped", "stage_stopped":
+	case "critical", "failed", "down", "absent", "lost", "node_down", "node_gone", "agent_down", "service_down", "document_damaged", "stopped", "change_stopped", "change_host_failed":
 		return "bad"
-	case "running", "working", "accepted", "batch", "canary", "changing", "settling", "restoring", "stage_began":
+	case "running", "working", "accepted", "batch", "canary", "changing", "settling", "restoring", "change_began", "change_step_began":
 		return "busy"
 	case "warning", "suspect", "maintenance", "held", "stale", "paused", "given up", "needs-approval", "node_suspect", "stranded", "aborted", "cluster_paused", "restored":
 		return "warn"

@@ -163,7 +163,7 @@ func TestPages(t *testing.T) {
 	f.shows("/change?id=files.pool", "waits: ", "param workers", f.Node("web-2"), "change show files.pool")
 	f.FailStage("web-2", "pool", "checks of service web are critical", "param workers")
 	f.shows("/", "stage pool is stopped: its change failed on "+f.Node("web-2"), "(changed: param workers)")
-	f.shows("/change?id=files.pool", "What stopped it", "checks of service web are critical", "stage resume pool", "stage_stopped")
+	f.shows("/change?id=files.pool", "What stopped it", "checks of service web are critical", "stage resume pool", "change_stopped")
 	f.Must(f.Pause(cluster.WithAuthor(t.Context(), cluster.Author{
 		Command: "jorc cluster pause", Reason: "disks", By: func(context.Context) (string, error) { return "ann", nil },
 	}), cluster.Hold{Reason: "disks", By: "ann", Since: time.Now()}))

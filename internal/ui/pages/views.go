@@ -426,7 +426,7 @@ func eventsPage(q query) (any, ui.About, error) {
 	if err != nil {
 		return nil, ui.About{}, err
 	}
-	asked := ui.EventQuery{Host: q.get("host"), Service: q.get("service"), Before: before, Limit: page.Limit}
+	asked := ui.EventQuery{Host: q.get("host"), Service: q.get("service"), Change: q.get("change"), Before: before, Limit: page.Limit}
 	for _, kind := range q.form["kind"] {
 		if kind != "" {
 			asked.Kinds = append(asked.Kinds, kind)
