@@ -111,9 +111,9 @@ func (g *granter) ended(ctx context.Context, s rollout.Stored, state rollout.Sta
 	case rollout.OutcomeDone: // its event was journalled when it was decided
 		return &ended, nil
 	case rollout.OutcomeAborted:
-		one.Text = "the rollout of "+f.Version+" is aborted"
+		one.Text = "the rollout of " + f.Version + " is aborted"
 	default:
-		one.Text = "the rollout of "+f.Version+" ended before all members ran it"
+		one.Text = "the rollout of " + f.Version + " ended before all members ran it"
 	}
 	ended.decisions = []Decision{one}
 	return &ended, nil
