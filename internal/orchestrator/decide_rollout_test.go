@@ -1,6 +1,7 @@
 package orchestrator_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -98,7 +99,7 @@ func TestRolloutDecidedOnce(t *testing.T) {
 		t.Errorf("%d decisions are not journalled", n)
 	}
 	for kind, n := range s.kinds() {
-		if n != 1 && strings.HasPrefix(kind, "rollout_") {
+		if n != 1 && strings.HasPrefix(kind, "change_") {
 			t.Errorf("%d events %s", n, kind)
 		}
 	}
@@ -120,7 +121,7 @@ func (s *site) undelivered(kind string) (n int) {
 	pairs, _, err := s.client.KVList(s.t.Context(), s.store.Path("orchestrate/decided/"), consul.Query{Consistent: true})
 	s.must(nil, err)
 	for _, p := range pairs {
-		n += strings.Count(string(p.Value), fmt.Sprintf(`"kind":"rollout_%s`, kind))
+		n += strings.Count(string(p.Value), fmt.Sprintf(`"kind":"%s`, cmp.Or(kind, "change_")))
 	}
 	return n
 }
