@@ -184,7 +184,7 @@ func TestScheduledRuleDecided(t *testing.T) {
 	s.join("a", "web")
 	s.worker("a")
 	type point struct{ rule, when, kind string }
-	started := []string{event.RuleDue, event.ChangeBegan, event.ChangeStepBegan, event.ChangeEnded}
+	started := []string{event.RuleDue, event.ChangeBegan, event.ChangeStepBegan, event.ChangeDone}
 	var points []point
 	var rules []string
 	for i, kind := range []string{event.RuleDue, event.ChangeBegan, event.RuleMissed} {

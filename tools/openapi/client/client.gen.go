@@ -718,6 +718,9 @@ type OrchestratorAggregate struct {
 type OrchestratorEvent struct {
 	After *string `json:"after,omitempty"`
 
+	// Audit Audit is what a command did, of an operator_change.
+	Audit *ClusterAuditEntry `json:"audit,omitempty"`
+
 	// AuthorUnknown AuthorUnknown: it is not recorded who made the change that was observed.
 	AuthorUnknown *bool   `json:"author_unknown,omitempty"`
 	Before        *string `json:"before,omitempty"`
@@ -725,10 +728,10 @@ type OrchestratorEvent struct {
 	// Category of a state
 	Category *string `json:"category,omitempty"`
 
-	// Change Change is the change that a command made, of an OperatorChange.
-	Change *ClusterAuditEntry `json:"change,omitempty"`
-	Kind   string             `json:"kind"`
-	Node   *string            `json:"node,omitempty"`
+	// Change Change is the id of the change that it is about, as 'jorc change show' takes it; empty: it is about none.
+	Change *string `json:"change,omitempty"`
+	Kind   string  `json:"kind"`
+	Node   *string `json:"node,omitempty"`
 
 	// Seq from 1, without gaps; given when it is journalled
 	Seq     int64   `json:"seq"`
@@ -807,8 +810,10 @@ type PaceCounts struct {
 // PaceDecision Decision is one thing that a plan decided, for people.
 type PaceDecision struct {
 	// Count all of them
-	Count int64  `json:"count"`
-	Kind  string `json:"kind"`
+	Count int64 `json:"count"`
+
+	// Kind of the event
+	Kind string `json:"kind"`
 
 	// Nodes that it is about, the first of them
 	Nodes  *[]string `json:"nodes,omitempty"`
@@ -950,7 +955,7 @@ type Problem struct {
 	// Hosts that it is about, the first of them
 	Hosts []string `json:"hosts"`
 
-	// Kind Kind is paused, observe_only, held, hold_file, damaged, partial, no_cluster, no_orchestrator, orchestrator_failing, budget, rollout_paused, promotion, rollout_failed, failed, down, agent_down, suspect, critical, maintenance, lease, template_failed, template_stale, template_waiting, expiry, stage_stopped, run_failed, run_approval, run_waiting, slow, stuck, vacancy or filter.
+	// Kind Kind is paused, observe_only, held, hold_file, damaged, partial, no_cluster, no_orchestrator, orchestrator_failing, budget, change_stopped, change_failed, change_approval, change_waits, failed, down, agent_down, suspect, critical, maintenance, lease, template_failed, template_stale, template_waiting, expiry, slow, stuck, vacancy or filter.
 	Kind string `json:"kind"`
 
 	// Severity critical, warning
