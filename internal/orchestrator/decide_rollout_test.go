@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/orchestrator"
@@ -105,12 +106,14 @@ func TestRolloutDecidedOnce(t *testing.T) {
 	}
 }
 
-// kinds counts the events by kind.
+// kinds counts the events by kind, but for those of runs.
 func (s *site) kinds() map[string]int {
 	s.t.Helper()
 	all := map[string]int{}
 	for _, e := range s.events() {
-		all[e.Kind]++
+		if !strings.HasPrefix(e.Change, cluster.KindRun+".") {
+			all[e.Kind]++
+		}
 	}
 	return all
 }
