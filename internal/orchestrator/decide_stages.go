@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/change"
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
