@@ -64,7 +64,7 @@ var layers = map[string]float64{
 	"internal/schedule":     0.5,
 	"internal/metrics":      0.5,
 	"internal/text":         0,
-	"internal/event":        0, // kinds of events
+	"internal/event":        0,   // kinds of events
 	"internal/pace":         0.5, // who is out of service, and who may be
 	"internal/templatetree": 0,
 	"internal/filewatch":    1,
