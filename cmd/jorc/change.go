@@ -86,7 +86,7 @@ func changeCommand(env *environment) *cli.Command {
 			},
 			{
 				Name: "give-up", Usage: "give up on a host: its place goes to the next", ArgsUsage: "HOST", Flags: []cli.Flag{reasonFlag()},
-				Description: "Means 'jorc update give-up HOST', or gives up on the lease of HOST, or on its turns in stages, the first of these that it has. Exits 1 when HOST has none of them.",
+				Description: "Means 'jorc update give-up HOST', or gives up on the lease of HOST, or on its grants of stages, the first of these that it has. Exits 1 when HOST has none of them.",
 				Action: env.onCluster(func(c *cli.Context, cl *target) error {
 					host := argument(c, 0)
 					if ok, err := env.giveUpLease(c, cl, host); ok || err != nil {

@@ -15,7 +15,7 @@ func filesCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name: "files", Usage: "show which hosts have which content of files", ArgsUsage: "[DESTINATION]",
 		Description: "Of the templates with a stage and of those with report = true, as the hosts report them. Each line is one content of a file, by its digest, with the hosts that have it; " +
-			"the content that appeared last comes first. With DESTINATION each host is a line. 'waiting' are hosts that have old content and wait for their turn in the stage. JSON has one object for each host and file.",
+			"the content that appeared last comes first. With DESTINATION each host is a line. 'waiting' are hosts that have old content and wait for their grant of the stage. JSON has one object for each host and file.",
 		Action: env.onCluster(env.showFiles),
 	}
 }

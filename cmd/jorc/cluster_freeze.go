@@ -18,7 +18,7 @@ import (
 func freezeCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name: "freeze", Usage: "set times in which nothing new begins that takes hosts out of service",
-		Description: "In a freeze hosts get no grant of a version and no turn of a stage. What is under way is finished, and a rollback ignores freezes. " +
+		Description: "In a freeze hosts get no grant of a version or of a stage. What is under way is finished, and a rollback ignores freezes. " +
 			"Without a subcommand: list.",
 		Action: env.listFreezes,
 		Subcommands: []*cli.Command{

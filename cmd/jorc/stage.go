@@ -69,10 +69,10 @@ func (e *environment) listStages(c *cli.Context, cl *target) error {
 	return e.print(c, l, all)
 }
 
-// noteUnorchestratedStage notes that no host gets a turn.
+// noteUnorchestratedStage notes that no host gets a grant.
 func noteUnorchestratedStage(c *cli.Context, s stage.Status) {
 	if !s.Orchestrated && s.Counts.Waiting > 0 {
-		note(c, "stage %q: no orchestrator runs, so no host gets a turn: start an agent with orchestrator { enabled = true }", s.Stage)
+		note(c, "stage %q: no orchestrator runs, so no host gets a grant: start an agent with orchestrator { enabled = true }", s.Stage)
 	}
 }
 

@@ -63,7 +63,7 @@ template "limit" {
 				return nil
 			default:
 			}
-			err := is(cluster.StageRestored, "its replacement was interrupted, and has not ended within 5s of its turn")
+			err := is(cluster.StageRestored, "its replacement was interrupted, and has not ended within 5s of its grant")
 			lives = err == nil
 			return err
 		})

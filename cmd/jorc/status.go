@@ -17,7 +17,7 @@ func statusCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:  "status",
 		Usage: "states of hosts: provisioned, config, validation and your own categories",
-		Description: "Without a command: this host, as its agent says: convergence, the open grant, stages in which it waits for a turn or failed, services, templates, processes, triggers, certificates and tokens that end soon, and what it orchestrates, " +
+		Description: "Without a command: this host, as its agent says: convergence, the open grant, stages in which it waits for a grant or failed, services, templates, processes, triggers, certificates and tokens that end soon, and what it orchestrates, " +
 			"each with its state, since when, and why. Exits 1 when something needs an operator, such as a failure or that no orchestrator runs while the host waits for one, or when no agent answers. JSON is the answer of /v1/status.",
 		Action: env.checked("", env.onLinux("jorc status without a command", env.hostStatus)),
 		Subcommands: []*cli.Command{

@@ -117,7 +117,7 @@ func TestStageRestores(t *testing.T) {
 		}
 		return err
 	})
-	h.wantTemplate("limit", func(s web.Template) bool { return strings.Contains(strings.Join(s.Waiting, ""), "waits for its turn") })
+	h.wantTemplate("limit", func(s web.Template) bool { return strings.Contains(strings.Join(s.Waiting, ""), "waits for its grant") })
 
 	h.put("app/name", "b") // limit is still bad
 	h.wantStage("another value", func(r cluster.StageReport) bool { return len(r.Changed.List) == 2 })

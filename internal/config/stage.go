@@ -174,6 +174,6 @@ func (d *decoder) checkStage(c *Config, p place) {
 		}
 	}
 	if c.Member == nil {
-		d.errorf(p.rng, "Stage without member", "Stage %q needs a member block: the orchestrator gives turns to the members of the cluster.", p.value)
+		d.errorf(p.rng, "Stage without member", "Stage %q needs a member block: the orchestrator grants it to the members of the cluster.", p.value)
 	}
 }

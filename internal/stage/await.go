@@ -18,7 +18,7 @@ import (
 var (
 	// ErrStopped: a change failed, and hosts take it only after an operator resumes the stage.
 	ErrStopped = errors.New("the stage is stopped")
-	// ErrPaused: the cluster is paused, so that no host gets a turn.
+	// ErrPaused: the cluster is paused, so that no host gets a grant.
 	ErrPaused = errors.New("the cluster is paused")
 )
 

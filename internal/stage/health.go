@@ -93,7 +93,7 @@ func (d *driver) leave(files Files) {
 		d.fail("its files were not replaced, and are neither the old nor the new ones")
 	default:
 		d.mustKeep(d.record.unused())
-		d.log.Warn("the turn ended unused: the templates no longer asked for it", "turn", d.record.Grant.ID)
+		d.log.Warn("the grant ended unused: the templates no longer asked for it", "grant", d.record.Grant.ID)
 	}
 }
 
@@ -109,7 +109,7 @@ func (d *driver) verify(files Files) {
 	case err == nil && has == d.record.Grant.Tag:
 		d.settle(turn.Inputs)
 	case err == nil && has == turn.OldHas && turn.overdue():
-		d.notReplaced(fmt.Errorf("its replacement was interrupted, and has not ended within %v of its turn", turn.Deadline))
+		d.notReplaced(fmt.Errorf("its replacement was interrupted, and has not ended within %v of its grant", turn.Deadline))
 	case err == nil && has == turn.OldHas: // the engine replaces them now, or ends the turn
 	default:
 		why := "after an interruption its files are neither the old nor the new ones"
@@ -150,7 +150,7 @@ func (d *driver) evaluate(failing []string, err error, now time.Time) (over bool
 		r := d.record
 		r.Turn.State, r.Turn.Reason = cluster.StageDone, ""
 		d.mustKeep(r)
-		d.log.Info("the turn is done", "turn", d.record.Grant.ID)
+		d.log.Info("the grant is done", "grant", d.record.Grant.ID)
 		d.hosts.changes.Notify()
 		return true
 	case turn.Settling.Elapsed() < turn.Deadline:
@@ -176,7 +176,7 @@ func (d *driver) fail(reason string) {
 		r.Turn.State = cluster.StageRestoring
 	}
 	d.mustKeep(r)
-	d.log.Error("a change failed on this host", "turn", r.Grant.ID, "reason", reason, "next", r.Turn.State)
+	d.log.Error("a change failed on this host", "grant", r.Grant.ID, "reason", reason, "next", r.Turn.State)
 	d.hosts.changes.Notify()
 }
 
@@ -193,7 +193,7 @@ func (d *driver) restore(ctx context.Context, files Files) error {
 	if err != nil {
 		text := "; its old files are not back: " + command.WithoutOutput(err)
 		if !strings.HasSuffix(r.Turn.Reason, text) {
-			d.log.Error("the old files are not back, will retry", "turn", d.record.Grant.ID, "error", err)
+			d.log.Error("the old files are not back, will retry", "grant", d.record.Grant.ID, "error", err)
 			before, _, _ := strings.Cut(r.Turn.Reason, "; its old files are not back: ")
 			r.Turn.Reason = before + text
 			d.mustKeep(r)
@@ -206,7 +206,7 @@ func (d *driver) restore(ctx context.Context, files Files) error {
 		d.want(r.Grant.Tag, turn.Taken) // until the engine asks again
 	}
 	d.mustKeep(r)
-	d.log.Info("the old files are back", "turn", d.record.Grant.ID)
+	d.log.Info("the old files are back", "grant", d.record.Grant.ID)
 	d.hosts.changes.Notify()
 	return nil
 }

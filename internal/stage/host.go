@@ -284,7 +284,7 @@ func (d *driver) ask(s watch.Staged, files Files) (ready bool, err error) {
 func (d *driver) waits() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return cmp.Or(d.why, "waits for its turn")
+	return cmp.Or(d.why, "waits for its grant")
 }
 
 // want notes what the host wants. The caller holds mu.
@@ -376,7 +376,7 @@ func (d *driver) notReplaced(err error) {
 	}
 	d.want(r.Grant.Tag, r.Turn.Taken) // until the engine asks again
 	d.mustKeep(r)
-	d.log.Error("a change failed on this host", "turn", r.Grant.ID, "error", err)
+	d.log.Error("a change failed on this host", "grant", r.Grant.ID, "error", err)
 	d.hosts.changes.Notify()
 }
 
@@ -428,7 +428,7 @@ func (d *driven) Keep(held change.Held) error {
 		r.Intended = &next
 	case held.Open() && held.ID != r.Grant.ID && r.Intended != nil:
 		r.Turn, r.Intended = *r.Intended, nil
-		d.log.Info("took a turn", "turn", held.ID, "changed", r.Turn.Taken.Names())
+		d.log.Info("took a grant", "grant", held.ID, "changed", r.Turn.Taken.Names())
 		d.hosts.changes.Notify()
 		d.news.Notify()
 	default:
@@ -467,7 +467,7 @@ func (d *driven) Lose(_ context.Context, a cluster.Answer) error {
 	r.Grant, r.Intended = change.Held{ID: a.ID, Tag: a.Tag, Since: a.Since}, nil
 	r.Turn = turnRecord{
 		State: cluster.StageFailed, Taken: report.Stages[d.stage].Taken,
-		Reason: "the host lost its record of the turn: it is not known whether its files are old or new",
+		Reason: "the host lost its record of the grant: it is not known whether its files are old or new",
 	}
 	d.mustKeep(r)
 	return nil

@@ -128,7 +128,7 @@ func (h *offeredHost) taken(ctx context.Context) error {
 	var taken error
 	consultest.Eventually(h.t, "the turn", func(context.Context) error {
 		taken = h.hosts.Take(ctx, h.staged)
-		if taken != nil && (strings.Contains(taken.Error(), "waits for its turn") || strings.Contains(taken.Error(), "has not begun")) {
+		if taken != nil && (strings.Contains(taken.Error(), "waits for its grant") || strings.Contains(taken.Error(), "has not begun")) {
 			return taken
 		}
 		return nil

@@ -140,9 +140,9 @@ func (s Stops) holds(stage string, h Host) (why Holding, out bool) {
 	name := fmt.Sprintf("of stage %q", stage)
 	switch part := h.part(stage); {
 	case part.Open():
-		return Holding{Text: "it has a turn " + name, Since: part.Accepted, GivenUp: part.GivenUp()}, true
+		return Holding{Text: "it has a grant " + name, Since: part.Accepted, GivenUp: part.GivenUp()}, true
 	case part.Offered():
-		return Holding{Text: "it is offered a turn " + name, Since: part.Since}, true
+		return Holding{Text: "it is offered a grant " + name, Since: part.Since}, true
 	case s.bad(h):
 		return Holding{Text: "a change " + name + " failed on it", Since: h.Answer.Since, Failed: true}, true
 	}

@@ -36,7 +36,7 @@ type Status struct {
 	// that the stage passed.
 	Step       *StepStatus      `json:"step,omitempty"`
 	PassedGate *pace.PassedGate `json:"passed_gate,omitempty"`
-	// Orchestrated: an agent holds the orchestrator's lock. Without it no host gets a turn.
+	// Orchestrated: an agent holds the orchestrator's lock. Without it no host gets a grant.
 	Orchestrated bool   `json:"orchestrated"`
 	Stops        []Stop `json:"stops"`
 	// Exempt is what hosts take although a rule of the cluster forbids it, and why.

@@ -135,12 +135,12 @@ func unknownTrigger(s Status, name string) bool {
 
 // turnPart is a stage in which something waits, runs, or failed.
 func turnPart(t *Turn) Part {
-	p := Part{"turn", t.Stage, t.State, t.Since, []string{t.Reason}, t.Failed || t.Unorchestrated}
+	p := Part{"stage", t.Stage, t.State, t.Since, []string{t.Reason}, t.Failed || t.Unorchestrated}
 	if len(t.Changed) > 0 {
 		p.Detail = append(p.Detail, "changed: "+strings.Join(t.Changed, ", "))
 	}
 	if t.Unorchestrated {
-		p.Detail = append(p.Detail, "no orchestrator runs: no host is offered a turn")
+		p.Detail = append(p.Detail, "no orchestrator runs: no host is offered a grant")
 	}
 	return p
 }

@@ -89,11 +89,11 @@ func TestParts(t *testing.T) {
 		{func(s *Status) { s.Lease = &Lease{ID: "zincati", State: "ready", Trouble: "a check fails"} }, "lease|zincati|ready|-|a check fails", true},
 		{func(s *Status) {
 			s.Turns = []Turn{{Stage: "edge", State: "waiting", Changed: []string{"key a", "key b"}}}
-		}, "turn|edge|waiting|-|changed: key a, key b", false},
-		{func(s *Status) { s.Turns = []Turn{{Stage: "edge", State: "waiting", Unorchestrated: true}} }, "turn|edge|waiting|-|no orchestrator runs: no host is offered a turn", true},
+		}, "stage|edge|waiting|-|changed: key a, key b", false},
+		{func(s *Status) { s.Turns = []Turn{{Stage: "edge", State: "waiting", Unorchestrated: true}} }, "stage|edge|waiting|-|no orchestrator runs: no host is offered a grant", true},
 		{func(s *Status) {
 			s.Turns = []Turn{{Stage: "edge", State: "restored", Reason: "checks fail", Failed: true}}
-		}, "turn|edge|restored|-|checks fail", true},
+		}, "stage|edge|restored|-|checks fail", true},
 		{func(s *Status) { s.Triggers = []Trigger{{Trigger: "t", Running: "j1"}} }, "trigger|t|running|-|job j1", false},
 		{func(s *Status) { s.Triggers = []Trigger{{Trigger: "t", Last: last}} }, "trigger|t|failed|2025-03-01T08:00:00Z|task t: exit code 1", true},
 		{func(s *Status) { s.Triggers = []Trigger{{Trigger: "t", Error: "its record is damaged"}} }, "trigger|t|unknown|-|its record is damaged", true},

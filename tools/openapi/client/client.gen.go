@@ -1832,7 +1832,7 @@ type StageStatus struct {
 	Hosts       []StageHostStatus `json:"hosts"`
 	MaxParallel string            `json:"max_parallel"`
 
-	// Orchestrated Orchestrated: an agent holds the orchestrator's lock. Without it no host gets a turn.
+	// Orchestrated Orchestrated: an agent holds the orchestrator's lock. Without it no host gets a grant.
 	Orchestrated bool `json:"orchestrated"`
 
 	// PassedGate PassedGate is the gate that the rollout passed last.
