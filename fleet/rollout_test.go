@@ -161,7 +161,7 @@ type status struct {
 	State   string `json:"state"`
 	Phase   string `json:"phase"`
 	Now     struct {
-		Members, Done, Failed, Working, Down, Pending int
+		Members, Done, Failed, Working, Down, Waiting int
 	} `json:"now"`
 	Grants []struct {
 		Node  string    `json:"node"`

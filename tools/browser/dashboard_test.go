@@ -41,7 +41,7 @@ func TestDashboard(t *testing.T) {
 	w.open(base + "/change?id=version.v2")
 	w.live()
 	eval[chromedp.Void](w, `window.loaded = "once"`)
-	w.shows("v2", "working 1", "pending 2", "What comes next")
+	w.shows("v2", "working 1", "waiting 2", "What comes next")
 	w.picture("rollout")
 	w.accessible("rollout")
 	for _, h := range hosts {
