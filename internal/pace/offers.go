@@ -143,7 +143,7 @@ func (v *Survey) Offers() (all []Offer) {
 	return all
 }
 
-// compareCandidates sorts candidates: those that did not answer last. Where hosts try tags, the ones in service come first: of the
+// compareCandidates sorts candidates: hosts that did not answer come last. Where hosts try tags, the ones in service come first: of the
 // others it is not known why they fail.
 func (v *Survey) compareCandidates(a, b *Member) int {
 	out := func(m *Member) bool { return v.ByTag && m.Out() != InService }

@@ -29,7 +29,7 @@ type zoneTags struct {
 // spread is how many hosts have a tag or try it, and how many of them have proven it: their checks have passed with it.
 type spread struct{ tried, proven int }
 
-// tags returns the order of the tags as the hosts are; nil: there is none.
+// tags returns the order of the tags as the hosts are; nil: the change has no order.
 func (v *Survey) tags() *tags {
 	if !v.ByTag || v.Policy.Canary == 0 && !v.Policy.ZoneByZone {
 		return nil
@@ -67,7 +67,7 @@ func (v *Survey) awaited(m *Member) bool {
 	return v.needsGrant(m) && m.Aside() == "" && v.refuses(m).None()
 }
 
-// count adds the tags that a member has and, with a grant, those that it tries to those of all members (n is 1), or takes
+// count adds the tags that a member has and the tags that it tries with a grant to the tags of all members (n is 1), or takes
 // them out (-1).
 func (t *tags) count(m *Member, granted bool, n int) {
 	tried := map[string]bool{} // true: proven

@@ -222,7 +222,7 @@ type Counts struct {
 	Lost      int `json:"lost"`
 }
 
-// Hosts are the members as the hosts of any change: those that are lost failed, and those whose job was cancelled were given up.
+// Hosts are the members as the hosts of any change: a lost member failed, and one whose job was cancelled was given up.
 func (c Counts) Hosts() pace.Counts {
 	return pace.Counts{Members: c.Members, Waiting: c.Pending, Working: c.Running, Done: c.Done, Failed: c.Failed + c.Lost, GivenUp: c.Cancelled}
 }

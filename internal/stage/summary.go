@@ -108,7 +108,7 @@ func (p *planner) blocker(state string) pace.Blocker {
 	return pace.BlockedByHosts
 }
 
-// windowsOpenSince returns since when the windows of all hosts are open; zero: there are none, or one is closed.
+// windowsOpenSince returns since when the windows of all hosts are open; zero: hosts have no windows, or one is closed.
 func (p *planner) windowsOpenSince() (since time.Time) {
 	for _, all := range p.survey.Windows {
 		since = pace.Latest(since, pace.WindowsOpenSince(all, p.now))
