@@ -383,9 +383,9 @@ func TestOutWithinTheBudget(t *testing.T) {
 	}
 	for _, what := range []string{
 		"offered to version", "offered to stage", "offered to run", "waits for a place", "late commit", "late commit refused", "lock given away", "restores", "given up",
-		"version rolled back", event.ChangeStopped, "run done", "run failed",
+		"version " + event.ChangeTakenBack, event.ChangeStopped, "run done", "run failed",
 	} {
-		if all[what] == 0 {
+		if all[what] == 0 && !raced { // all histories together have each of them
 			t.Errorf("%q never happened: %v", what, all)
 		}
 	}
