@@ -93,7 +93,7 @@ GOTEST = GO='$(GO)' $(CURDIR)/tools/gotest
 
 .PHONY: test
 test: consul versitygw bin/consul-template ## run all tests with the race detector against a real Consul, or those of packages: [PKG=./internal/x]
-	GOGC=$(TEST_GOGC) CONSUL_BIN='$(CONSUL)' VERSITYGW_BIN='$(VERSITYGW)' $(GOTEST) '$(or $(PKG),./internal/watch ./...)' -race -ldflags=-w -p $(TEST_PACKAGES) -timeout 30m
+	GOGC=$(TEST_GOGC) CONSUL_BIN='$(CONSUL)' VERSITYGW_BIN='$(VERSITYGW)' $(GOTEST) '$(or $(PKG),./internal/watch ./...)' -race -ldflags=-w -p $(TEST_PACKAGES) -timeout 40m
 ifeq ($(PKG),)
 	cd tools/openapi && CONSUL_BIN='$(CONSUL)' $(GOTEST) ./... -timeout 5m
 	cd tools/licenses && $(GOTEST) ./...
