@@ -335,7 +335,7 @@ func (e *environment) whyChanges(c *cli.Context, cl *target) error {
 	all := []waitingChange{}
 	if why.Pending && why.Desired != "" {
 		for _, r := range why.Reasons {
-			all = append(all, waitingChange{cluster.KindVersion + "." + why.Desired, r.Reason, r.Detail})
+			all = append(all, waitingChange{cluster.ChangeID(cluster.KindVersion, why.Desired), r.Reason, r.Detail})
 		}
 	}
 	stages, err := stage.Show(c.Context, cl.Cluster, "", budget.OfState(cl.rollouts(), readLife), time.Now())
@@ -345,14 +345,14 @@ func (e *environment) whyChanges(c *cli.Context, cl *target) error {
 	for _, s := range stages {
 		for _, h := range s.Hosts {
 			if h.Node == host && h.Waits != "" {
-				all = append(all, waitingChange{cluster.KindFiles + "." + s.Stage, cmp.Or(h.State, "waiting"), h.Waits})
+				all = append(all, waitingChange{cluster.ChangeID(cluster.KindFiles, s.Stage), cmp.Or(h.State, "waiting"), h.Waits})
 			}
 		}
 	}
 	if l, asks, err := lease.ShowOne(c.Context, cl.Cluster, host); err != nil {
 		return err
 	} else if asks && l.Waits != "" {
-		all = append(all, waitingChange{cluster.KindLease + "." + host, cmp.Or(string(l.Code), l.State), l.Waits})
+		all = append(all, waitingChange{cluster.ChangeID(cluster.KindLease, host), cmp.Or(string(l.Code), l.State), l.Waits})
 	}
 	active, err := e.changes(c, cl, cluster.KindRun, false)
 	if err != nil {

@@ -63,5 +63,5 @@ func (e *environment) giveUpLease(c *cli.Context, cl *target, host string) (ok b
 		return false, err
 	}
 	note(c, "the next host may begin; %s stays in maintenance until its lease ends", printable(host))
-	return true, e.print(c, rowsOf("host,lease", []string{host, cluster.KindLease + "." + host}), map[string]string{"host": host, "lease": cluster.KindLease + "." + host})
+	return true, e.print(c, rowsOf("host,lease", []string{host, cluster.ChangeID(cluster.KindLease, host)}), map[string]string{"host": host, "lease": cluster.ChangeID(cluster.KindLease, host)})
 }

@@ -207,7 +207,7 @@ func (e *environment) giveUpTurns(c *cli.Context, cl *target, host string) error
 	note(c, "the next host may begin; %s continues with its files when it can", printable(host))
 	rows, all := [][]string{}, []map[string]string{}
 	for _, name := range stages {
-		id := cluster.KindFiles + "." + name
+		id := cluster.ChangeID(cluster.KindFiles, name)
 		rows, all = append(rows, []string{host, id}), append(all, map[string]string{"host": host, "change": id})
 	}
 	return e.print(c, rowsOf("host,change", rows...), all)

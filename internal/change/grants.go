@@ -222,16 +222,17 @@ func NewOffers(held *kv.Lease) *Offers { return &Offers{NewLedgers(held.Store())
 
 // Offering is a transaction that grants hosts something.
 type Offering struct {
-	session string
-	ledger  Ledger
-	all     []Next
+	ledger Ledger
+	grants map[string]Grants // by node
 }
 
 // Add adds to t the swap of the ledger, and what is granted to at most PerTransaction hosts.
 func (o *Offers) Add(t *kv.Txn, ledger kv.Entry[Ledger], all []Next) Offering {
-	a := Offering{o.held.Session(), o.Swap(t, ledger), all}
+	a, session := Offering{o.Swap(t, ledger), make(map[string]Grants, len(all))}, o.held.Session()
 	for _, n := range all {
-		GrantsAt(o.held.Store(), n.Node).SwapIn(t, n.Old, n.next(a.ledger.ID(a.session), a.session))
+		next := n.next(a.ledger.ID(session), session)
+		a.grants[n.Node] = next
+		GrantsAt(o.held.Store(), n.Node).SwapIn(t, n.Old, next)
 	}
 	return a
 }
@@ -239,10 +240,10 @@ func (o *Offers) Add(t *kv.Txn, ledger kv.Entry[Ledger], all []Next) Offering {
 // Written returns what the transaction left once it was carried out: the ledger, and the documents of the hosts as
 // a state of the cluster has them.
 func (a Offering) Written(done *kv.Result) (ledger kv.Entry[Ledger], grants map[string]kv.Entry[string]) {
-	grants = make(map[string]kv.Entry[string], len(a.all))
-	for _, n := range a.all {
-		raw, _ := json.Marshal(n.next(a.ledger.ID(a.session), a.session)) // it was written
-		grants[n.Node] = kv.Entry[string]{Value: string(raw), Index: done.Index(cluster.GrantsKey(n.Node)), Exists: true}
+	grants = make(map[string]kv.Entry[string], len(a.grants))
+	for node, all := range a.grants {
+		raw, _ := json.Marshal(all) // it was written
+		grants[node] = kv.Entry[string]{Value: string(raw), Index: done.Index(cluster.GrantsKey(node)), Exists: true}
 	}
 	return kv.Entry[Ledger]{Value: a.ledger, Index: done.Index(cluster.KeyGrantLedger), Exists: true}, grants
 }

@@ -144,12 +144,14 @@ func (w *Want) Shares(o *Want) bool {
 	return w.MoreTags || o.MoreTags || slices.ContainsFunc(w.Tags, func(tag string) bool { return slices.Contains(o.Tags, tag) })
 }
 
-// Order says why the order of the tags keeps members from a grant, as they are now.
-type Order struct{ tags *tags }
-
-// Order returns the order of the tags as it is now.
-func (v *Survey) Order() Order { return Order{v.tags()} }
-
-// Awaits reports whether a grant of the member is the next thing that is expected of it: it could be offered one, now or when its
-// freeze ends, and the order of the tags does not keep it.
-func (o Order) Awaits(v *Survey, m *Member) bool { return v.awaited(m) && o.tags.keeps(m).None() }
+// Awaited returns the members of which a grant is the next thing that is expected: they could be offered one, now or when their
+// freeze ends, and the order of the tags does not keep them.
+func (v *Survey) Awaited() (all []*Member) {
+	order := v.tags()
+	for i := range v.Members {
+		if m := &v.Members[i]; v.awaited(m) && order.keeps(m).None() {
+			all = append(all, m)
+		}
+	}
+	return all
+}

@@ -183,9 +183,7 @@ type planner struct {
 	byNode map[string]*ranked
 	open   int // hosts with a grant, or an offer, before the plan
 	stored Stops
-	// survey is the stage as package pace sees it; order is that of the tags, as of the last refresh.
-	survey *pace.Survey
-	order  pace.Order
+	survey *pace.Survey // the stage as package pace sees it
 }
 
 type ranked struct {
@@ -250,7 +248,7 @@ func newPlanner(book Book, stops Stops, s State, now time.Time) *planner {
 	return p
 }
 
-// look makes the survey, and sorts the hosts by it.
+// look makes the survey, and sorts the hosts by it. What it says of stops and steps follows with refresh.
 func (p *planner) look() {
 	s := pace.Situation{Places: p.Places, Freezes: p.Freezes, Halted: p.Halted, Quiet: p.Quiet}
 	c := pace.Change{
@@ -261,7 +259,11 @@ func (p *planner) look() {
 	for _, h := range slices.Concat(p.hosts, p.left) {
 		parts = append(parts, h.part)
 		h.Host.Parts = parts[len(parts)-1:]
-		s.Hosts, c.Wants = append(s.Hosts, h.Host.Host), append(c.Wants, p.want(h))
+		w := pace.Want{Node: h.Node, Has: h.Report.Wants == ""}
+		if h.Left {
+			w.Apart = "it no longer has the stage"
+		}
+		s.Hosts, c.Wants = append(s.Hosts, h.Host.Host), append(c.Wants, w)
 	}
 	slices.SortFunc(s.Hosts, func(a, b pace.Host) int { return cmp.Compare(a.Node, b.Node) })
 	p.survey = pace.NewSurvey(s, c, p.now)
@@ -271,7 +273,6 @@ func (p *planner) look() {
 		h := p.byNode[m.Node]
 		h.in, p.hosts = m, append(p.hosts, h)
 	}
-	p.order = p.survey.Order()
 }
 
 // refresh has the survey know the present stops and steps.
@@ -281,7 +282,6 @@ func (p *planner) refresh() {
 			*w = p.want(p.byNode[w.Node])
 		}
 	}
-	p.order = p.survey.Order()
 }
 
 // want is what the stage says of a host.
@@ -298,9 +298,6 @@ func (p *planner) want(h *ranked) pace.Want {
 	w.Tags = digests(tries)
 	if r.State == cluster.StageDone {
 		w.Proven = digests(r.Taken)
-	}
-	if h.Left {
-		w.Apart = "it no longer has the stage"
 	}
 	if stop, stopped := p.Stops.Blocking(h.Node, r.Wants, r.Changed); stopped {
 		w.Barred = "the change is stopped: it failed " + stop.Place()

@@ -272,9 +272,7 @@ func (p *planner) stepDone() bool {
 	if slices.ContainsFunc(p.Stops.Stops, func(s Stop) bool { return s.Node != "" && step.stoppedBy(s) }) {
 		return false
 	}
-	return !slices.ContainsFunc(p.hosts, func(h *ranked) bool {
-		return p.order.Awaits(p.survey, h.in) && (step.Hosts[h.Node] || step.admits(h))
-	})
+	return !slices.ContainsFunc(p.survey.Awaited(), func(m *pace.Member) bool { return step.Hosts[m.Node] || step.admits(p.byNode[m.Node]) })
 }
 
 // stepHolds returns why the present step keeps a host from its turn; empty: it does not.
