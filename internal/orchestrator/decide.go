@@ -33,7 +33,7 @@ type Input struct {
 	// known of all stages.
 	StageGates      []string
 	StageGatesKnown bool
-	places          *cycleRound
+	places          *places
 	// Refresh reads the state and the members again, for who must know of one that joined a
 	// moment ago.
 	Refresh func(ctx context.Context) (cluster.State, []cluster.Member, error)
@@ -45,9 +45,8 @@ type Input struct {
 // decide asks the deciders and journals what they say. One that fails keeps
 // none of the others from deciding; only what ends the cycle is returned.
 func (t *term) decide(ctx context.Context, in Input, r *Report) error {
-	in.places = &cycleRound{places: t.places}
+	in.places = t.places
 	in.StageGates, in.StageGatesKnown = t.grants.gates.Get()
-	defer in.places.close()
 	for _, d := range t.o.Deciders {
 		in.Record = func(ctx context.Context, decisions []Decision, also func(*kv.Txn)) error {
 			return t.record(ctx, d.Name(), decisions, also, r)

@@ -41,7 +41,7 @@ func newPlaces(t *term) *places {
 	return &places{t: t, mu: concurrency.NewExclusive(), rollouts: rollouts, offers: change.NewOffers(t.held), demands: map[string]pace.Demand{}}
 }
 
-// round is the turn of one planner, or of the planners of a cycle.
+// round is the turn of the planners of a pass, or of a cycle's.
 type round struct {
 	places *places
 	State  cluster.State // with the results of probes
@@ -56,13 +56,29 @@ type round struct {
 // round renews the ledger, so that what was sent late cannot be carried out, and reads
 // everything again.
 func (p *places) plan(ctx context.Context, do func(ctx context.Context, r *round) error) error {
-	c := cycleRound{places: p}
-	defer c.close()
-	return c.plan(ctx, do)
+	r, err := p.begin(ctx)
+	if err != nil {
+		return err
+	}
+	err = do(ctx, r)
+	p.end(r, err == nil)
+	return err
+}
+
+// stands returns nil unless Consul's KV was restored; then it returns once the term has ended.
+func (p *places) stands(ctx context.Context) error {
+	if p.over.Load() {
+		<-ctx.Done() // the term is about to end
+		return ctx.Err()
+	}
+	return nil
 }
 
 // begin begins a round, in which no other begins. Without an error it has to be ended.
 func (p *places) begin(ctx context.Context) (r *round, err error) {
+	if err := p.stands(ctx); err != nil {
+		return nil, err
+	}
 	if err := p.mu.LockContext(ctx); err != nil {
 		return nil, err
 	}
@@ -98,39 +114,6 @@ func (p *places) end(r *round, well bool) {
 		p.ledger, p.renewed = r.ledger, true
 	}
 	p.mu.Unlock()
-}
-
-// cycleRound is one round for the planners of a cycle: hosts are counted once for all, and what one
-// takes out is out for the next.
-type cycleRound struct {
-	places *places
-	open   *round // nil: none has begun
-}
-
-// plan is places.plan in the round. After an error the next planner begins another one.
-func (c *cycleRound) plan(ctx context.Context, do func(ctx context.Context, r *round) error) (err error) {
-	if c.places.over.Load() {
-		<-ctx.Done() // the term is about to end
-		return ctx.Err()
-	}
-	if c.open == nil {
-		if c.open, err = c.places.begin(ctx); err != nil {
-			return err
-		}
-	}
-	if err = do(ctx, c.open); err != nil {
-		c.places.end(c.open, false)
-		c.open = nil
-	}
-	return err
-}
-
-// close ends the round, if one has begun.
-func (c *cycleRound) close() {
-	if c.open != nil {
-		c.places.end(c.open, true)
-		c.open = nil
-	}
 }
 
 type readRollout struct {
@@ -245,6 +228,9 @@ func (r *round) grant(ctx context.Context, by string, decisions []Decision, next
 			}
 		}
 		r.sayAlone(offered)
+		if err := r.places.stands(ctx); err != nil {
+			return err
+		}
 		var offering change.Offering
 		done, err := t.outbox.commit(ctx, by, decisions, func(txn *kv.Txn) {
 			if first && do != nil {
@@ -277,6 +263,9 @@ func (r *round) grant(ctx context.Context, by string, decisions []Decision, next
 // their grants.
 func (r *round) offer(ctx context.Context, nodes []string, commit func(also func(*kv.Txn)) error) error {
 	r.sayAlone(nodes)
+	if err := r.places.stands(ctx); err != nil {
+		return err
+	}
 	var next change.Ledger
 	err := commit(func(t *kv.Txn) { next = r.places.offers.Swap(t, r.ledger) })
 	if err != nil {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+
+	"github.com/jorc/jorc/internal/kv"
 )
 
 // TestNothingIsPlannedOnceRestored: from the moment at which a term knows that Consul's KV was restored it plans nothing more, also while
@@ -12,12 +14,20 @@ import (
 func TestNothingIsPlannedOnceRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &places{}
-		open := &cycleRound{places: p, open: &round{places: p}}
-		if err := open.plan(t.Context(), func(context.Context, *round) error { return nil }); err != nil {
+		if err := p.stands(t.Context()); err != nil {
 			t.Fatalf("before: %v", err)
 		}
 		p.over.Store(true)
-		for name, plan := range map[string]func(context.Context, func(context.Context, *round) error) error{"a new round": p.plan, "a round that has begun": open.plan} {
+		open := &round{places: p}
+		for name, plan := range map[string]func(context.Context, func(context.Context, *round) error) error{
+			"a new round": p.plan,
+			"grants in a round that has begun": func(ctx context.Context, do func(context.Context, *round) error) error {
+				return open.grant(ctx, "stages", nil, nil, func(*kv.Txn) { _ = do(ctx, open) }, func(*kv.Txn) {})
+			},
+			"places in a round that has begun": func(ctx context.Context, do func(context.Context, *round) error) error {
+				return open.offer(ctx, nil, func(func(*kv.Txn)) error { return do(ctx, open) })
+			},
+		} {
 			ctx, end := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() {
