@@ -10,6 +10,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	jorcconsul "github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest/gossip"
 )
 
 // fleet is many agents in processes of their own, and the simulation of the rest of
@@ -19,7 +20,7 @@ type fleet struct {
 	dir        string
 	consul     *consul
 	alone      *consul // a Consul without a fleet, to compare with
-	gossip     *gossip
+	gossip     *gossip.Pool
 	client     *jorcconsul.Client // an operator's
 	operator   *traffic           // of client
 	hosts      []*hostProcess     // none before startHosts
@@ -65,7 +66,15 @@ func (f *fleet) prepare(ctx context.Context) error {
 	if f.client, err = jorcconsul.New(config.Consul{Address: f.consul.http}, f.operator.from(net.IPv4(127, 0, 0, 1))); err != nil {
 		return err
 	}
-	if f.gossip, err = startGossip(ctx, f.consul.host()+":8301", f.size); err != nil {
+	ip, err := freeIP()
+	if err != nil {
+		return err
+	}
+	members := make([]gossip.Member, f.size)
+	for i := range members {
+		members[i] = gossip.Client(nodeName(i), i)
+	}
+	if f.gossip, err = gossip.Start(ctx, f.consul.host()+":8301", ip, members); err != nil {
 		return err
 	}
 	if err := f.registered(ctx); err != nil {
@@ -139,7 +148,7 @@ func (f *fleet) close() {
 		h.close()
 	}
 	if f.gossip != nil {
-		f.gossip.close()
+		f.gossip.Close()
 	}
 	for _, c := range append(f.clients, f.consul, f.alone) {
 		if c != nil {

@@ -104,6 +104,7 @@ func (f *rebarFleet) token(policies ...string) string {
 // up registers a node as if Consul's and jorc's agents ran there.
 func (f *rebarFleet) up(node string) {
 	f.t.Helper()
+	f.server.Bystanders(node)
 	err := f.server.Client().CatalogRegister(f.t.Context(), &consul.CatalogRegistration{
 		Node: node, Address: "10.0.0." + fmt.Sprint(1+slices.Index(rebarMembers, node)),
 		Service: &consul.AgentService{ID: "jorc-prod", Service: "jorc"},

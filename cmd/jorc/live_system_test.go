@@ -98,7 +98,7 @@ func TestLiveInTmux(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	shows("a wide name in its column", "] 10 / 14", "web-10     down", "web-11     pending", "数据库-1   down")
+	shows("a wide name in its column", "] 10 / 14", "web-10     down", "web-11     waiting", "数据库-1   down")
 	tmux.do("resize-window", "-x", "40", "-y", "12")
 	eventually("one view in a narrow window", func(screen string) error {
 		if n := strings.Count(screen, "v1: batch 1 of 1"); n != 1 || !strings.Contains(screen, "] 10 / 14\n") {

@@ -25,6 +25,7 @@ func members(t *testing.T, s *consultest.Server, names ...string) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		s.Bystanders(node)
 		id := catalog.PresenceID("default")
 		err = s.Client().CatalogRegister(t.Context(), &consul.CatalogRegistration{
 			Node: node, Address: "10.0.0.1", Service: &consul.AgentService{ID: id, Service: "jorc"},

@@ -119,6 +119,7 @@ func index(t testing.TB, s *consultest.Server, prefix string) uint64 {
 // ran there.
 func addNode(t testing.TB, s *consultest.Server, node, health, presence string) {
 	t.Helper()
+	s.Bystanders(node)
 	checks := consul.HealthChecks{{Node: node, CheckID: "serfHealth", Name: "Serf Health Status", Status: health}}
 	r := &consul.CatalogRegistration{Node: node, Address: "10.0.0.1", NodeMeta: map[string]string{"os": "linux"}, Checks: checks}
 	if presence != "" {

@@ -176,6 +176,7 @@ func host(t testing.TB, s *server, name, status string) {
 	t.Helper()
 	r := &consul.CatalogRegistration{Node: name, Address: "10.9.9.9"}
 	if status != "" {
+		s.Bystanders(name)
 		r.Check = &consul.AgentCheck{Node: name, CheckID: "serfHealth", Name: "Serf Health Status", Status: status, Output: "said by gossip"}
 	}
 	if err := s.Client().CatalogRegister(t.Context(), r); err != nil {

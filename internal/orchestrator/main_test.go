@@ -127,6 +127,7 @@ func (s *site) join(node string, roles ...string) {
 // with a service "web".
 func (s *site) host(node, address, gossip, web string) {
 	s.t.Helper()
+	s.server.Bystanders(node)
 	s.must(nil, s.client.CatalogRegister(s.t.Context(), &consul.CatalogRegistration{
 		Node: node, Address: address, Service: &consul.AgentService{ID: "jorc-prod", Service: "jorc"},
 		Checks: consul.HealthChecks{

@@ -46,6 +46,7 @@ func TestRollouts(t *testing.T) {
 // system is a cluster of the test's own with its rollouts.
 type system struct {
 	t       *testing.T
+	server  *consultest.Server
 	client  *consul.Client
 	name    string
 	cluster *cluster.Cluster
@@ -59,7 +60,7 @@ func newSystem(t *testing.T, s *shared) *system {
 	t.Helper()
 	name := fmt.Sprintf("c%d", systems.Add(1))
 	f := &system{
-		t: t, client: s.client, name: name, cluster: cluster.New(s.client, "jorc", name), ledger: cluster.New(s.client, "jorc", name),
+		t: t, server: s.Server, client: s.client, name: name, cluster: cluster.New(s.client, "jorc", name), ledger: cluster.New(s.client, "jorc", name),
 		Rollouts: rollout.New(s.client, "jorc", name),
 	}
 	if _, err := f.cluster.Init(t.Context(), cluster.InitOptions{}); err != nil {
@@ -79,6 +80,7 @@ func (f *system) join(names ...string) {
 		if err != nil {
 			f.t.Fatal(err)
 		}
+		f.server.Bystanders(node)
 		id := "jorc-" + f.name
 		err = f.client.CatalogRegister(f.t.Context(), &consul.CatalogRegistration{
 			Node: node, Address: "10.0.0.1", Service: &consul.AgentService{ID: id, Service: "jorc"},

@@ -313,6 +313,7 @@ func TestHostileCatalog(t *testing.T) {
 	hostile := markup + "\x1b[2J\u202e\u2066\r\b\u009b"
 	client := s.Client()
 	for _, node := range []string{"n1", "evil" + markup} {
+		s.Bystanders(node)
 		err := client.CatalogRegister(t.Context(), &consul.CatalogRegistration{
 			Node: node, Address: "10.0.0.1", NodeMeta: map[string]string{"k": hostile},
 			Service: &consul.AgentService{ID: "web" + hostile, Service: "web" + hostile, Port: 80, Tags: []string{hostile}, Meta: map[string]string{"k": hostile}},

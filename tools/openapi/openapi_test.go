@@ -113,6 +113,7 @@ func fleet(t *testing.T) (base string, h *http.Client) {
 		return e.Set(d, profile.Scope{}, runs.ParamRules, rules, profile.Ref{})
 	}))
 	for node, health := range map[string]string{"a": "passing", "b": "critical", "c": "passing"} {
+		s.Bystanders(node)
 		for _, r := range []*consul.CatalogRegistration{
 			{Node: node, Address: "10.0.0.1", NodeMeta: map[string]string{"os": "linux"}, Checks: consul.HealthChecks{{Node: node, CheckID: "serfHealth", Status: "passing"}}},
 			{

@@ -143,6 +143,7 @@ func (f *Cluster) JoinHost(h Host) {
 		f.Must(nil, f.Server.Client().CatalogRegister(f.t.Context(), r))
 	}
 	if h.Gossip {
+		f.Server.Bystanders(node)
 		f.Must(nil, f.Server.Client().CatalogRegister(f.t.Context(), &consul.CatalogRegistration{
 			Node: node, Address: "10.0.0.1", Checks: consul.HealthChecks{{Node: node, CheckID: "serfHealth", Name: "Serf Health Status", Status: "passing"}},
 		}))
