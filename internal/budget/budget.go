@@ -235,15 +235,3 @@ func Barred(s *cluster.State, node string) string {
 	}
 	return ""
 }
-
-// Frozen is the freeze that keeps what disturbs from beginning on a host; empty: none does.
-func Frozen(s *cluster.State, node string, now time.Time) string {
-	host := s.Hosts[node]
-	if host == nil {
-		return ""
-	}
-	if f, frozen := s.Control.Frozen(s.Roles(host), now); frozen {
-		return f.String()
-	}
-	return ""
-}

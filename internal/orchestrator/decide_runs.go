@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/jorc/jorc/internal/budget"
 	"github.com/jorc/jorc/internal/cluster"
@@ -69,13 +68,6 @@ func (d runsDecider) decide(ctx context.Context, in Input, r *round) error {
 			return in.Record(ctx, decisions, also)
 		},
 		Barred: func(node string) string { return budget.Barred(state, node) },
-		Frozen: func(node string) string { return budget.Frozen(state, node, in.Now) },
-		FrozenFrom: func(node string) time.Time {
-			if host := state.Hosts[node]; host != nil {
-				return state.Control.Freezes.Begins(state.Roles(host), in.Now)
-			}
-			return time.Time{}
-		},
 		Offer: func(ctx context.Context, nodes []string, commit func(also func(*kv.Txn)) error) error {
 			// A pause, a hold or a budget that came meanwhile counts.
 			control := func(t *kv.Txn) { t.CheckIndex(cluster.KeyControl, state.Indexes[cluster.KeyControl]) }

@@ -209,8 +209,25 @@ type Want struct {
 	Failing bool
 	// Stale: the host can no longer accept what it was offered.
 	Stale bool
+	// Undisturbed: what a change that disturbs brings does not take this host out of service. It needs no place of the
+	// budget, and freezes do not hold it.
+	Undisturbed bool
 	// Exceptions are the rules of the cluster that the host need not follow.
 	Exceptions
+}
+
+// freezes reports whether a freeze holds the host.
+func (w *Want) freezes() bool { return w.DuringFreeze == "" && !w.Undisturbed }
+
+// places returns the account as the host sees it; nil: it needs no place.
+func (w *Want) places(a *Account) *Account {
+	switch {
+	case w.Undisturbed:
+		return nil
+	case w.OverBudget != "":
+		return a.Over()
+	}
+	return a
 }
 
 // Phase says how far a change has come.
@@ -315,6 +332,8 @@ type Change struct {
 	// ByTag: hosts take different things of it (Want.Tags), which reach them beside one another. The canary and the order of
 	// zones are of each tag, and its kind moves its steps.
 	ByTag bool
+	// InOrder: hosts come in the order of Wants, in place of that of their keys.
+	InOrder bool
 	// Newcomers is how many hosts without Want.Granted may be offered a grant; below zero: there is no limit.
 	Newcomers int
 	// Windows are lists beside the windows of the policy: one window of each list has to be open.

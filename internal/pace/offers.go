@@ -44,7 +44,7 @@ func (v *Survey) waits(m *Member) Reason {
 		return Reason{Code: BecauseHeld, Said: m.Aside()}
 	case !m.Up:
 		return Reason{Code: BecauseDown}
-	case isFrozen && m.Want.DuringFreeze == "":
+	case isFrozen && m.Want.freezes():
 		return Reason{Code: BecauseFreeze, Said: frozen.String()}
 	}
 	return v.refuses(m)
@@ -112,11 +112,7 @@ func (v *Survey) Offers() (all []Offer) {
 			v.kept[m.Node] = Reason{Code: BecauseStep, Said: "the present step has all its hosts"}
 			continue
 		}
-		room := places
-		if m.Want.OverBudget != "" {
-			room = places.Over()
-		}
-		limit, admitted := room.Admit(m.Node)
+		limit, admitted := m.Want.places(places).Admit(m.Node)
 		if admitted && m.Out() == InService && !places.IsOut(m.Node) { // one that is out already takes no place
 			limit, admitted = v.leases.admit()
 		}
@@ -128,7 +124,7 @@ func (v *Survey) Offers() (all []Offer) {
 			v.denied = append(v.denied, Denied{m.Node, limit})
 			continue
 		default:
-			places.Take(m.Node)
+			m.Want.places(places).Take(m.Node)
 			open++
 			if m.Out() == InService {
 				count++

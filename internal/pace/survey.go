@@ -58,7 +58,9 @@ func (v *Survey) survey() {
 		if w.Apart != "" && !m.Part.Granted() {
 			continue
 		}
-		m.Key, m.State = v.Policy.KeyOf(v.Tag, m.Node, m.Roles, m.Zone), m.state(&v.Change, v.now)
+		if m.State = m.state(&v.Change, v.now); !v.InOrder {
+			m.Key = v.Policy.KeyOf(v.Tag, m.Node, m.Roles, m.Zone)
+		}
 		if w.Apart != "" {
 			v.Others = append(v.Others, m)
 			continue
@@ -69,7 +71,9 @@ func (v *Survey) survey() {
 			v.gone++
 		}
 	}
-	v.Members = inOrder(all)
+	if v.Members = all; !v.InOrder {
+		v.Members = inOrder(all)
+	}
 }
 
 // inOrder returns members in the order of their keys. What is sorted are numbers, as that is
@@ -373,6 +377,14 @@ func (v *Survey) InWindow() bool {
 	return v.Phase == RollingBack || EachOpen(v.windowLists(), v.now)
 }
 
+// Closed is when hosts may begin again, as far as windows say, in words; empty: they may begin now.
+func (v *Survey) Closed() string {
+	if v.InWindow() {
+		return ""
+	}
+	return ClosedText(v.windowChange())
+}
+
 // windowLists are all lists of windows of which one has to be open.
 func (v *Survey) windowLists() [][]Window {
 	if len(v.Windows) == 0 {
@@ -423,7 +435,7 @@ func (v *Survey) until(m Member) (at time.Time) {
 	if v.Phase != RollingBack && v.InWindow() {
 		at = v.windowChange()
 	}
-	if !v.Unfrozen && m.Want.DuringFreeze == "" {
+	if !v.Unfrozen && m.Want.freezes() {
 		at = Earliest(at, v.freezing.of(m.Roles).begins)
 	}
 	return at

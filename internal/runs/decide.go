@@ -40,13 +40,11 @@ type Observed struct {
 	GatesKnown bool
 	// Record records decisions. nil: Decide only returns them.
 	Record Record
-	// Barred, Frozen, FrozenFrom and Left are as in Situation. Offer carries out what commit writes together with
+	// Barred and Left are as in Situation. Offer carries out what commit writes together with
 	// what it adds, by which hosts are taken out of service; nil: nothing has to be added.
-	Barred     func(node string) string
-	Frozen     func(node string) string
-	FrozenFrom func(node string) time.Time
-	Left       func(d pace.Demand, taken []string) *pace.Account
-	Offer      func(ctx context.Context, nodes []string, commit func(also func(*kv.Txn)) error) error
+	Barred func(node string) string
+	Left   func(d pace.Demand, taken []string) *pace.Account
+	Offer  func(ctx context.Context, nodes []string, commit func(also func(*kv.Txn)) error) error
 }
 
 // Decider is the orchestrator's part in runs. It keeps nothing that is not also
@@ -254,7 +252,7 @@ func (d *Decider) watchAgents(o Observed, now time.Time) {
 func (d *Decider) situation(o Observed, st *readState, now time.Time) Situation {
 	s := Situation{
 		Now: now, Members: o.Members, Holder: o.Node, Down: maps.Clone(d.down), Out: maps.Clone(d.out), Grace: d.grace, Unread: st.unread, Closed: st.closed,
-		Barred: o.Barred, Frozen: o.Frozen, FrozenFrom: o.FrozenFrom, Left: o.Left,
+		Barred: o.Barred, Freezes: o.State.Control.Freezes, Left: o.Left,
 	}
 	text := ""
 	if v, ok := o.State.Profile.Params[cluster.ParamFilter]; ok {

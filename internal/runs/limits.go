@@ -112,11 +112,7 @@ func (p *planner) disturbed(a *Active, node string, j Job) bool {
 }
 
 // again has the planner plan again at a time.
-func (p *planner) again(at time.Time) {
-	if p.out.Again.IsZero() || at.Before(p.out.Again) {
-		p.out.Again = at
-	}
-}
+func (p *planner) again(at time.Time) { p.out.Again = pace.Earliest(p.out.Again, at) }
 
 // healthySince is since when a member whose job has ended has been in service without a
 // break, as far as this orchestrator knows.

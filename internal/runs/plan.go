@@ -23,11 +23,8 @@ type Situation struct {
 	// Out says when members were last seen out of service.
 	Out map[string]time.Time
 	// Barred is why nothing that disturbs may begin on a node; empty: it may. nil: always.
-	Barred func(node string) string
-	// Frozen is the freeze that keeps a run that disturbs from beginning on a node; empty: none does.
-	// FrozenFrom is when one begins next, zero: never. nil: without freezes.
-	Frozen     func(node string) string
-	FrozenFrom func(node string) time.Time
+	Barred  func(node string) string
+	Freezes pace.Freezes // of the cluster
 	// Left returns what the budget of the cluster leaves for a run beside nodes that the plan takes out of
 	// service; nil: the cluster has no budget.
 	Left func(d pace.Demand, taken []string) *pace.Account
@@ -103,13 +100,12 @@ type planner struct {
 	claimed map[string]string            // nodes on which an older run still has something to do, with that run
 	waits   map[string]map[string]string // run → node, or empty → why nothing starts there
 	taken   []string                     // nodes that this plan takes out of service
-	opening map[string]windows           // by run
 	out     Changes
 }
 
 func newPlanner(s Situation, runs []Active, queues map[string]Queue) *planner {
 	p := &planner{
-		s: s, members: map[string]*cluster.Member{}, queues: maps.Clone(queues), claimed: map[string]string{}, waits: map[string]map[string]string{}, opening: map[string]windows{},
+		s: s, members: map[string]*cluster.Member{}, queues: maps.Clone(queues), claimed: map[string]string{}, waits: map[string]map[string]string{},
 		out: Changes{Runs: map[string]Run{}, Rosters: map[string][]string{}, Jobs: map[string]map[string]Job{}, Tails: map[string]map[string]string{}, Queues: map[string]Queue{}},
 	}
 	if p.queues == nil {

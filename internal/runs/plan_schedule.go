@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/event"
@@ -83,71 +82,144 @@ func Matching(q Request, members []cluster.Member, own *cluster.Filter) []string
 	return names
 }
 
-// schedule puts jobs into the queues of members: where no older run has something to do, as
-// many as may run at the same time.
+// schedule puts jobs into the queues of members: where no older run has something to do, and as
+// package pace decides.
 func (p *planner) schedule(a *Active) {
 	r := &a.Run
-	if a.Run.State == NeedsApproval || a.Run.State == Pending {
+	if r.State == NeedsApproval || r.State == Pending {
 		return
 	}
-	free := r.Request.MaxParallel.Of(len(a.Roster))
-	if free == 0 {
-		free = len(a.Roster)
-	}
 	p.stop(a)
+	rules := p.survey(a, nil)
 	for _, node := range a.Roster {
 		j, ok := a.Jobs[node]
-		if ok && !j.State.Ended() && p.takenBack(a, node, j) {
-			continue
-		}
-		if ok && !j.State.Ended() {
+		if ok && !j.State.Ended() && !p.takenBack(a, rules, node, j) {
 			p.claim(node, r.ID)
 			p.pass(a, node, j)
 		}
-		if ok && !p.settled(a, node) {
-			free--
-		}
 	}
+	var begin []string
+	for _, o := range p.offers(a, p.wants(a, rules.Closed())) {
+		p.claim(o.Node, r.ID)
+		p.enqueue(a, o, 1, nil)
+		begin = append(begin, o.Node)
+	}
+	if len(begin) > 0 {
+		p.out.Decisions = append(p.out.Decisions, scheduled(r, begin))
+	}
+}
+
+// wants is what a run wants of its members, in their order; closed is why its windows let none begin.
+func (p *planner) wants(a *Active, closed string) []pace.Want {
+	r := &a.Run
 	admitted := p.admitted(a)
-	var chosen []string
-	places, demand := p.places(a)
-	closed := p.closed(a)
+	wants := make([]pace.Want, 0, len(a.Roster))
 	for i, node := range a.Roster {
-		if _, ok := a.Jobs[node]; ok || r.Cancel != "" || r.Stopped != "" || i >= admitted || !p.after(a, node) {
-			continue
-		}
-		if closed != "" { // it is neither before others, nor lost, until its window opens
-			set(p.waits, r.ID, node, closed)
-			continue
-		}
-		older := p.claimed[node]
-		if !a.Run.disturbs(p.members[node]) { // what waits for a place is not before others
-			p.claim(node, r.ID)
-		}
+		w := pace.Want{Node: node, Undisturbed: !r.disturbs(p.members[node])}
+		_, w.Granted = a.Jobs[node]
 		switch {
-		case p.withoutHost(node) && r.Rule == nil:
-			p.fail(a, node, "a logical member: no host of this name is in Consul's catalog")
-			p.stop(a)
-		case p.gone(node) && r.Rule == nil:
-			p.lose(a, node, Job{State: Lost, Why: "its agent was down before it began"})
-			p.stop(a)
-		case p.wait(a, node, older):
-		case free <= 0:
-		case p.denied(a, node, places):
-			demand.Nodes = append(demand.Nodes, node)
+		case w.Granted: // in its place until it has settled
+			w.Has = p.settled(a, node)
+		case r.Cancel != "" || r.Stopped != "" || i >= admitted || !p.after(a, node):
+			w.Later = "other members come first"
+		case closed != "": // it is neither before others, nor lost, until its window opens
 		default:
-			free--
-			p.claim(node, r.ID)
-			p.enqueue(a, node, 1, nil)
-			chosen = append(chosen, node)
+			older := p.claimed[node]
+			if w.Undisturbed { // what waits for a place is not before others
+				p.claim(node, r.ID)
+			}
+			switch {
+			case p.withoutHost(node) && r.Rule == nil:
+				p.fail(a, node, "a logical member: no host of this name is in Consul's catalog")
+				p.stop(a)
+				w.Has = true
+			case p.gone(node) && r.Rule == nil:
+				p.lose(a, node, Job{State: Lost, Why: "its agent was down before it began"})
+				p.stop(a)
+				w.Has = true
+			default:
+				w.Barred = p.bars(a, node, older)
+			}
+		}
+		wants = append(wants, w)
+	}
+	return wants
+}
+
+// survey is a run as package pace sees it, with what it wants of members. Its steps are its own: see admitted.
+func (p *planner) survey(a *Active, wants []pace.Want) *pace.Survey {
+	r := &a.Run
+	policy := pace.Policy{MaxParallel: r.Request.MaxParallel, Windows: r.Request.Windows}
+	if policy.MaxParallel == (pace.Amount{}) {
+		policy.MaxParallel = pace.Amount{N: 100, Percent: true}
+	}
+	c := pace.Change{
+		ID: ChangeOf(r.ID), Policy: policy, Created: r.Created, Disturbs: true, Final: true, ByTag: true, InOrder: true, Newcomers: -1, Wants: wants,
+		Unfrozen: r.Request.DuringFreeze != "", OverBudget: r.Request.OverBudget != "", Stopped: cmp.Or(r.Cancel, r.Stopped),
+	}
+	s := pace.Situation{Halted: p.s.Still, Freezes: p.s.Freezes, Hosts: make([]pace.Host, 0, len(wants))}
+	for i := range wants {
+		w := &wants[i]
+		h := pace.Host{Node: w.Node, Up: true} // Want.Barred says when its agent is down
+		if m := p.members[w.Node]; m != nil {
+			h.Roles = m.Roles
+		}
+		if w.Granted && !w.Has {
+			h.Parts = []pace.Part{{Change: c.ID, Answer: pace.Accepted}}
+		}
+		s.Hosts = append(s.Hosts, h)
+	}
+	slices.SortFunc(s.Hosts, func(a, b pace.Host) int { return cmp.Compare(a.Node, b.Node) })
+	if p.s.Left != nil && slices.ContainsFunc(wants, func(w pace.Want) bool { return !w.Undisturbed }) {
+		s.Places = p.s.Left(p.demand(a), p.taken)
+	}
+	return pace.NewSurvey(s, c, p.s.Now)
+}
+
+// offers are the members on which a run begins now. It notes why it does not begin on others, and which of them
+// only the budget keeps back.
+func (p *planner) offers(a *Active, wants []pace.Want) []pace.Offer {
+	survey := p.survey(a, wants)
+	plan := survey.Plan()
+	p.again(plan.Again)
+	undisturbed := map[string]bool{}
+	waiting := -len(plan.Offers)
+	for i := range wants {
+		w := &wants[i]
+		undisturbed[w.Node] = w.Undisturbed
+		if !w.Has && !w.Granted && w.Later == "" {
+			waiting++
 		}
 	}
-	if len(demand.Nodes) > 0 {
+	for _, o := range plan.Offers {
+		if !undisturbed[o.Node] {
+			p.taken = append(p.taken, o.Node)
+		}
+	}
+	if len(plan.Denied) > 0 {
+		demand := p.demand(a)
+		for _, d := range plan.Denied {
+			demand.Nodes = append(demand.Nodes, d.Node)
+		}
 		p.out.Denied = append(p.out.Denied, demand)
 	}
-	if len(chosen) > 0 {
-		p.out.Decisions = append(p.out.Decisions, scheduled(r, chosen))
+	if waiting == 0 {
+		return plan.Offers
 	}
+	outlook := survey.Outlook()
+	for _, m := range survey.Members {
+		if m.Want.Later != "" {
+			continue
+		}
+		switch why := outlook.Why(m); why.Code {
+		case pace.BecauseHas, pace.BecauseGranted, pace.BecausePaused, pace.BecauseStep, pace.BecauseRoom, pace.BecauseNext: // of the run itself
+		case pace.BecauseBudget:
+			set(p.waits, a.Run.ID, m.Node, why.Limit.String())
+		default:
+			set(p.waits, a.Run.ID, m.Node, why.Text("the run"))
+		}
+	}
+	return plan.Offers
 }
 
 // disturbs reports whether the run takes a member out of service; nil: the node is not a member.
@@ -156,43 +228,19 @@ func (r *Run) disturbs(m *cluster.Member) bool {
 	return !q.OnManager && !r.Gate && (q.Disturbs || m != nil && slices.Contains(m.Disturbing, q.Workflow))
 }
 
-// places returns what the budget leaves for a run beside what this plan gave to others, and
-// the run as one that wants a place; no account: any number.
-func (p *planner) places(a *Active) (*pace.Account, pace.Demand) {
+// demand is the run as one that wants places.
+func (p *planner) demand(a *Active) pace.Demand {
 	d := pace.Demand{Change: ChangeOf(a.Run.ID), Created: a.Run.Created}
-	if p.s.Left == nil {
-		return nil, d
-	}
 	for _, node := range a.Roster {
 		if q := p.queues[node]; slices.ContainsFunc(q.Jobs, func(e Queued) bool { return e.Disturbs && e.Run == a.Run.ID }) {
 			d.Open++
 		}
 	}
-	places := p.s.Left(d, p.taken)
-	if a.Run.Request.OverBudget != "" {
-		places = places.Over()
-	}
-	return places, d
+	return d
 }
 
 // ChangeOf names a run among the changes of a cluster.
 func ChangeOf(run string) string { return "run " + run }
-
-// denied reports whether the budget keeps a run from a node, and notes why; otherwise
-// the place is taken.
-func (p *planner) denied(a *Active, node string, places *pace.Account) bool {
-	if !a.Run.disturbs(p.members[node]) {
-		return false
-	}
-	limit, admitted := places.Admit(node)
-	if !admitted {
-		set(p.waits, a.Run.ID, node, limit.String())
-		return true
-	}
-	places.Take(node)
-	p.taken = append(p.taken, node)
-	return false
-}
 
 // claim keeps a node for the oldest run that has something to do on it.
 func (p *planner) claim(node, run string) {
@@ -201,87 +249,38 @@ func (p *planner) claim(node, run string) {
 	}
 }
 
-// wait reports whether a run cannot start on a node now, and notes why; older is
+// bars is why a run cannot begin on a member, whatever its pace; empty: it can. older is
 // the run before it on that node.
-func (p *planner) wait(a *Active, node, older string) bool {
-	why := ""
+func (p *planner) bars(a *Active, node, older string) string {
 	switch {
-	case p.s.Still != "":
-		why = p.s.Still
 	case older != "":
-		why = fmt.Sprintf("run %s is before it", older)
+		return fmt.Sprintf("run %s is before it", older)
 	case p.s.Closed[node]:
-		why = "its queue cannot be read"
+		return "its queue cannot be read"
 	case !p.up(node):
-		why = "its agent is down"
-	default:
-		why = p.busy(laneOf(a.Run, node))
+		return "its agent is down"
 	}
+	why := p.busy(laneOf(a.Run, node))
 	if why == "" && p.s.Barred != nil && a.Run.disturbs(p.members[node]) {
 		why = p.s.Barred(node)
 	}
-	if why == "" {
-		why = p.frozen(a, node)
-	}
-	if why != "" {
-		set(p.waits, a.Run.ID, node, why)
-	}
-	return why != ""
-}
-
-// closed is why the windows of a run let nothing begin now; empty: they do.
-func (p *planner) closed(a *Active) string { return p.windows(a).closed }
-
-// windows is how the windows of a run are now.
-type windows struct {
-	closed string    // why nothing may begin; empty: it may
-	change time.Time // when that changes; zero: never
-}
-
-func (p *planner) windows(a *Active) windows {
-	all := a.Run.Request.Windows
-	if len(all) == 0 {
-		return windows{}
-	}
-	w, known := p.opening[a.Run.ID]
-	if !known {
-		if w.change = pace.WindowsChange(all, p.s.Now); !w.change.IsZero() {
-			p.again(w.change)
-		}
-		if !pace.WindowsOpen(all, p.s.Now) {
-			w.closed = pace.ClosedText(w.change)
-		}
-		p.opening[a.Run.ID] = w
-	}
-	return w
-}
-
-// frozen is the freeze that keeps a run from a node; empty: none.
-func (p *planner) frozen(a *Active, node string) string {
-	if p.s.Frozen == nil || a.Run.Request.DuringFreeze != "" || !a.Run.disturbs(p.members[node]) {
-		return ""
-	}
-	return p.s.Frozen(node)
-}
-
-// until is when a job on a node may no longer begin; zero: that is not known.
-func (p *planner) until(a *Active, node string) (at time.Time) {
-	at = p.windows(a).change
-	if p.s.FrozenFrom != nil && a.Run.Request.DuringFreeze == "" && a.Run.disturbs(p.members[node]) {
-		at = pace.Earliest(at, p.s.FrozenFrom(node))
-	}
-	return at
+	return why
 }
 
 // takenBack takes a job that may no longer begin out of its queue: its window closed, or its
 // host is frozen. It reports whether it did.
-func (p *planner) takenBack(a *Active, node string, j Job) bool {
+func (p *planner) takenBack(a *Active, rules *pace.Survey, node string, j Job) bool {
 	i := p.queues[node].find(jobID(a.Run.ID, j.Attempt))
 	if i < 0 || p.queues[node].Jobs[i].State != Pending || a.Run.Cancel != "" || a.Run.Stopped != "" {
 		return false
 	}
 	e := p.queues[node].Jobs[i]
-	why := cmp.Or(p.closed(a), p.frozen(a, node))
+	why := rules.Closed()
+	if m := p.members[node]; why == "" && m != nil && a.Run.disturbs(m) {
+		if freeze, frozen := rules.Frozen(m.Roles); frozen {
+			why = freeze.String()
+		}
+	}
 	if late := !e.Until.IsZero() && !p.s.Now.Before(e.Until); why == "" && !late {
 		return false
 	}
@@ -325,7 +324,8 @@ func (p *planner) pass(a *Active, node string, j Job) {
 	}
 }
 
-func (p *planner) enqueue(a *Active, node string, attempt int, done []string) {
+func (p *planner) enqueue(a *Active, o pace.Offer, attempt int, done []string) {
+	node := o.Node
 	back, was := a.Back[node]
 	if was { // what the host knows of that attempt has ended
 		attempt = max(attempt, back.Attempt+1)
@@ -333,7 +333,7 @@ func (p *planner) enqueue(a *Active, node string, attempt int, done []string) {
 	q := p.queues[node].clone()
 	q.Jobs = append(q.Jobs, Queued{
 		Run: a.Run.ID, Job: jobID(a.Run.ID, attempt), Manager: a.Run.Request.OnManager, Gate: laneOf(a.Run, node).gate, Done: done, State: Pending,
-		Disturbs: a.Run.disturbs(p.members[node]), Until: p.until(a, node),
+		Disturbs: a.Run.disturbs(p.members[node]), Until: o.Until,
 	})
 	p.putQueue(node, q)
 	j := a.Jobs[node]
@@ -406,9 +406,10 @@ func (p *planner) onManager(a *Active) {
 	if r.State == NeedsApproval || r.State == Pending || r.State.Ended() {
 		return
 	}
+	rules := p.survey(a, nil)
 	for _, node := range a.Roster {
 		if j, queued := a.Jobs[node]; queued && !j.State.Ended() {
-			p.takenBack(a, node, j)
+			p.takenBack(a, rules, node, j)
 		}
 	}
 	// A node without a job was chosen in a cycle whose write of the queue was overtaken, or
@@ -429,17 +430,14 @@ func (p *planner) onManager(a *Active) {
 		return
 	}
 	node := p.manager(r.Request.Workflow)
-	if closed := p.closed(a); closed != "" {
-		set(p.waits, r.ID, node, closed)
-		return
-	}
-	if node == "" || p.wait(a, node, "") {
+	begin := p.offers(a, []pace.Want{{Node: node, Undisturbed: true, Barred: p.bars(a, node, "")}})
+	if len(begin) == 0 {
 		return
 	}
 	if !slices.Contains(a.Roster, node) {
 		a.Roster = append(a.Roster, node)
 	}
-	p.enqueue(a, node, attempts+1, done)
+	p.enqueue(a, begin[0], attempts+1, done)
 	if last != "" {
 		p.decide(event.ChangeStepBegan, r.ID, node, fmt.Sprintf("workflow %q continues: it was on %s", r.Request.Workflow, last))
 		return

@@ -66,16 +66,7 @@ func (w *world) change(id string, change func(*Run)) {
 
 // plan makes a plan and does what it says.
 func (w *world) plan() Changes {
-	s := Situation{Now: w.now, Members: w.members, Filter: w.filter, Holder: "holder", Still: w.still, Down: maps.Clone(w.down), Out: w.out, Grace: time.Minute}
-	if w.freezes != nil {
-		s.Frozen = func(string) string {
-			if f, frozen := w.freezes.At(nil, w.now); frozen {
-				return f.String()
-			}
-			return ""
-		}
-		s.FrozenFrom = func(string) time.Time { return w.freezes.Begins(nil, w.now) }
-	}
+	s := Situation{Now: w.now, Members: w.members, Filter: w.filter, Holder: "holder", Still: w.still, Down: maps.Clone(w.down), Out: w.out, Freezes: w.freezes, Grace: time.Minute}
 	if w.budget != nil {
 		s.Barred = func(node string) string { return w.barred[node] }
 		s.Left = func(_ pace.Demand, taken []string) *pace.Account {
