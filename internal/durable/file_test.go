@@ -86,9 +86,9 @@ func TestWriteFileErrors(t *testing.T) {
 	}
 }
 
-// TestRemoveTemp leaves alone what is being written.
+// TestRemoveTemp leaves alone what is being written. It is not parallel: the children of TestHolderWhileForking have
+// a copy of its file, and so its lock, until they are another program.
 func TestRemoveTemp(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	d := openDir(t, dir)
 	if err := os.WriteFile(filepath.Join(dir, "state.json"), nil, 0o644); err != nil {

@@ -44,7 +44,7 @@ func fleetMetrics() map[string]metrics.Desc {
 		"jorc_budget_used_by_failed":                       {"Whether failed hosts use up a limit of the budget, so that nothing that disturbs begins.", []string{"limit", "name"}},
 		"jorc_change_info":                                 {"Always 1; the labels are a change and its state. A version is one change, and so are the files of each stage; at most 50 stages.", []string{"kind", "change", "state"}},
 		"jorc_change_hosts":                                {"Hosts of a change by what they do. All runs in progress count together, with an empty change, and so do all leases.", []string{"kind", "change", "state"}},
-		"jorc_change_stopped":                              {"Whether a change is stopped, by what: jorc after a failure or a missed deadline, or an operator.", []string{"kind", "change", "by"}},
+		"jorc_change_stopped":                              {"Whether a change is stopped, by what: jorc after a failure or a missed deadline, or an operator, who can stop a version.", []string{"kind", "change", "by"}},
 		"jorc_change_waiting":                              {"1 for what a change in progress waits for; all 0 when it is over.", []string{"kind", "change", "reason"}},
 		"jorc_change_start_timestamp_seconds":              {"When the version was triggered, or the first host took the new files; missing: no files are on their way.", []string{"kind", "change"}},
 		"jorc_change_last_progress_timestamp_seconds":      {"When the change reached the last host, or when hosts could begin again after that.", []string{"kind", "change"}},
@@ -250,6 +250,7 @@ func (f fleet) collectRuns(p runs.Progress) {
 	}
 	f.hosts(cluster.KindRun, "", p.Jobs.Hosts())
 	f.truth("jorc_change_stopped", p.Stopped, cluster.KindRun, "", "jorc")
+	f.waits(cluster.KindRun, "", p.Blockers...)
 	f.moment("jorc_change_wait_start_timestamp_seconds", p.WaitingSince, cluster.KindRun, "")
 	for _, s := range p.Schedules[:min(len(p.Schedules), maxRules)] {
 		rule := text.Truncate(s.Rule, maxLabelBytes)

@@ -133,6 +133,7 @@ func TestFleetMetrics(t *testing.T) {
 	_, _, err = runs.New(s.store).Ask(t.Context(), "waits", runs.Request{Workflow: "backup"}, "ann")
 	s.must(nil, err)
 	s.wantMetrics(o, `jorc_cluster_paused{cluster="prod"} 1`, `jorc_runs{cluster="prod",state="pending"} 1`,
+		`jorc_change_waiting{change="",cluster="prod",kind="run",reason="cluster"} 1`, `jorc_change_waiting{change="",cluster="prod",kind="run",reason="hosts"} 0`,
 		`jorc_change_wait_start_timestamp_seconds{change="",cluster="prod",kind="run"} TIME`)
 	s.put("nodes/a", "garbage")
 	s.put("current/control", "garbage")

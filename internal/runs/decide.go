@@ -122,7 +122,8 @@ func (d *Decider) Decide(ctx context.Context, store *kv.Store, o Observed) ([]De
 	}
 	d.applyRules(ctx, r, state, o.State.Profile)
 	state.dropGates(o)
-	changes := Plan(d.situation(o, state, now), state.runs(), state.good)
+	situation := d.situation(o, state, now)
+	changes := Plan(situation, state.runs(), state.good)
 	d.denied = changes.Denied
 	d.wake(changes.Again)
 	for _, node := range state.damaged {
@@ -130,7 +131,7 @@ func (d *Decider) Decide(ctx context.Context, store *kv.Store, o Observed) ([]De
 			changes.Queues[node] = state.good[node]
 		}
 	}
-	d.progress = state.progress(changes)
+	d.progress = state.progress(situation, changes)
 	d.progress.Schedules = slices.SortedFunc(maps.Values(d.schedules), func(a, b RuleSchedule) int { return cmp.Compare(a.Rule, b.Rule) })
 	notes, err := d.recordNotes(ctx, state)
 	if err != nil {
@@ -158,6 +159,8 @@ func (d *Decider) refresh(ctx context.Context, o *Observed, now time.Time) (err 
 type Progress struct {
 	States map[State]int // how many runs are in each state: needs-approval, pending or running
 	Jobs   Counts        // of all these runs
+	// Blockers is what they wait for.
+	Blockers []pace.Blocker
 	// Stopped: one of them begins on no further member, as too many failed.
 	Stopped bool
 	// WaitingSince is since when the run waits that has waited longest: nothing of it
@@ -174,7 +177,7 @@ func (d *Decider) Denied() []pace.Demand { return d.denied }
 // Progress returns the runs in progress as the last Decide left them.
 func (d *Decider) Progress() Progress { return d.progress }
 
-func (st *readState) progress(c Changes) Progress {
+func (st *readState) progress(s Situation, c Changes) Progress {
 	p := Progress{States: map[State]int{}}
 	for _, id := range st.ids() {
 		r := st.run(c, id)
@@ -184,6 +187,7 @@ func (st *readState) progress(c Changes) Progress {
 		p.States[r.State]++
 		p.Jobs.merge(r.Counts)
 		p.Stopped = p.Stopped || r.Stopped != ""
+		p.Blockers = append(p.Blockers, r.blocker(s))
 		if r.State == Running && (r.Counts.Running > 0 || r.Counts.Pending == 0) {
 			continue
 		}
@@ -192,6 +196,24 @@ func (st *readState) progress(c Changes) Progress {
 		}
 	}
 	return p
+}
+
+// blocker is what a run in progress waits for.
+func (r *Run) blocker(s Situation) pace.Blocker {
+	_, frozen := s.Freezes.At(nil, s.Now)
+	switch {
+	case r.State == NeedsApproval:
+		return pace.BlockedByPromotion
+	case r.Stopped != "":
+		return pace.BlockedByPause
+	case s.Still != "":
+		return pace.BlockedByCluster
+	case !pace.WindowsOpen(r.Request.Windows, s.Now):
+		return pace.BlockedByWindow
+	case frozen && r.Request.Disturbs && r.Request.DuringFreeze == "":
+		return pace.BlockedByFreeze
+	}
+	return pace.BlockedByHosts
 }
 
 // idleSince is when something of a run last began or ended.
