@@ -75,7 +75,7 @@ var layers = map[string]float64{
 
 // beside are packages that stand outside the house; only tests and other
 // packages of this list import them.
-var beside = []string{"internal/consultest", "internal/consultest/gossip", "internal/configtest", "internal/consulmodel", "internal/crashtest", "internal/fleettest", "internal/leasetest", "internal/recorded", "internal/ui/uitest", "internal/vaulttest", "fleet", "sim", "bench", "demo", "deploy/examples", "deploy/packages", "deploy/prometheus"}
+var beside = []string{"internal/consultest", "internal/consultest/gossip", "internal/configtest", "internal/consulmodel", "internal/crashtest", "internal/fleettest", "internal/leasetest", "internal/raced", "internal/recorded", "internal/ui/uitest", "internal/vaulttest", "fleet", "sim", "bench", "demo", "deploy/examples", "deploy/packages", "deploy/prometheus"}
 
 // owners are the only packages that import a library, or anything below it.
 var owners = map[string][]string{

@@ -11,6 +11,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/pace"
+	"github.com/jorc/jorc/internal/raced"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
 )
@@ -368,11 +369,7 @@ func history(t testing.TB, seed uint64, fault string) *world {
 func TestOutWithinTheBudget(t *testing.T) {
 	t.Parallel()
 	all := map[string]int{}
-	n := *histories
-	if raced {
-		n = max(1, n/4)
-	}
-	for seed := *firstHistory; seed < *firstHistory+n; seed++ {
+	for seed := *firstHistory; seed < *firstHistory+raced.Histories(*histories); seed++ {
 		w := history(t, seed, "")
 		if w.violated != "" {
 			t.Fatalf("seed %d: %s", seed, w.violated)
@@ -385,7 +382,7 @@ func TestOutWithinTheBudget(t *testing.T) {
 		"offered to version", "offered to stage", "offered to run", "waits for a place", "late commit", "late commit refused", "lock given away", "restores", "given up",
 		"version " + event.ChangeTakenBack, event.ChangeStopped, "run done", "run failed",
 	} {
-		if all[what] == 0 && !raced { // all histories together have each of them
+		if all[what] == 0 && !raced.Enabled { // all histories together have each of them
 			t.Errorf("%q never happened: %v", what, all)
 		}
 	}

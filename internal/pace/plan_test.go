@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/jorc/jorc/internal/pace"
+	"github.com/jorc/jorc/internal/raced"
 )
 
 var histories = flag.Uint64("histories", 40, "random histories of TestHistories")
@@ -22,7 +23,7 @@ var histories = flag.Uint64("histories", 40, "random histories of TestHistories"
 // of no concern to the others are held to here.
 func TestHistories(t *testing.T) {
 	t.Parallel()
-	for seed := range *histories {
+	for seed := range raced.Histories(*histories) {
 		r := rand.New(rand.NewPCG(seed, 3)) //nolint:gosec // reproducible
 		w := newWorld(t)
 		w.sampled = true
@@ -328,7 +329,7 @@ func (w *world) obey(r *rand.Rand, fails string) {
 func TestFailingForEver(t *testing.T) {
 	t.Parallel()
 	waits := 0
-	for seed := range *histories {
+	for seed := range raced.Histories(*histories) {
 		r := rand.New(rand.NewPCG(seed, 5)) //nolint:gosec // reproducible
 		w := newWorld(t)
 		w.sampled = true

@@ -11,6 +11,7 @@ import (
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/pace"
+	"github.com/jorc/jorc/internal/raced"
 )
 
 // randomPolicy is a policy that Validate takes and that is not plain.
@@ -177,7 +178,7 @@ var (
 // give up. What must hold is checked at every plan, offer and acceptance.
 func TestHistories(t *testing.T) {
 	t.Parallel()
-	for seed := *firstHistory; seed < *firstHistory+*histories; seed++ {
+	for seed := *firstHistory; seed < *firstHistory+raced.Histories(*histories); seed++ {
 		random := rand.New(rand.NewPCG(seed, 7)) //nolint:gosec // reproducible
 		f := newFleet(t, random, 4+random.IntN(16))
 		f.note("seed %d", seed)
@@ -194,7 +195,7 @@ func TestHistories(t *testing.T) {
 // cluster, and end that.
 func TestHistoriesWithHolds(t *testing.T) {
 	t.Parallel()
-	for seed := *firstHistory; seed < *firstHistory+*histories; seed++ {
+	for seed := *firstHistory; seed < *firstHistory+raced.Histories(*histories); seed++ {
 		random := rand.New(rand.NewPCG(seed, 8)) //nolint:gosec // reproducible
 		f := newFleet(t, random, 4+random.IntN(16))
 		f.note("seed %d", seed)
@@ -212,7 +213,7 @@ func TestHistoriesWithHolds(t *testing.T) {
 // host; they follow when that ends.
 func TestHeldHostsStopNothing(t *testing.T) {
 	t.Parallel()
-	for seed := *firstHistory; seed < *firstHistory+*histories; seed++ {
+	for seed := *firstHistory; seed < *firstHistory+raced.Histories(*histories); seed++ {
 		random := rand.New(rand.NewPCG(seed, 9)) //nolint:gosec // reproducible
 		f := newFleet(t, random, 2+random.IntN(20))
 		f.healthy = true
@@ -297,7 +298,7 @@ func (f *fleet) settle(seed uint64) {
 // member at the version.
 func TestWithoutFailures(t *testing.T) {
 	t.Parallel()
-	for seed := *firstHistory; seed < *firstHistory+*histories; seed++ {
+	for seed := *firstHistory; seed < *firstHistory+raced.Histories(*histories); seed++ {
 		random := rand.New(rand.NewPCG(seed, 11)) //nolint:gosec // reproducible
 		f := newFleet(t, random, 1+random.IntN(20))
 		f.healthy = true

@@ -1,0 +1,6 @@
+//go:build !race
+
+package raced
+
+// Enabled: the race detector is there.
+const Enabled = false
