@@ -79,8 +79,8 @@ func (r *scaleReport) method() string {
 - The floor of that is measured before the agents start: as many clients in the same processes, behind the same Consul agents, wait for an
   offer, accept it, begin maintenance mode, run the two programs, end maintenance mode and report; a program reads the reports of those that are
   at work and offers. Its transactions have the conditions of jorc's and values of about their size. Nothing is decided, no check is watched and no file is written.
-- Staged content reaches an agent from the measuring program, as a template would bring it; the file is replaced, the turn taken and the
-  checks read by the product's code. With min_healthy above zero each turn takes that much longer.
+- Staged content reaches an agent from the measuring program, as a template would bring it; the file is replaced, the grant accepted and the
+  checks read by the product's code. With min_healthy above zero each grant takes that much longer.
 - A tab is a stream of the dashboard's state. A change is a report of a host; the next one follows when all tabs have it.
 - Reproduce with `+"`make bench-scale`; `go run ./bench -scale -quick`"+` takes a minute or two, `+"`-fleets N,N`"+` picks sizes,
   `+"`-parts PARTS`"+` parts, `+"`-requests`"+` lists requests by kind, `+"`-profiles DIR`"+` writes profiles.

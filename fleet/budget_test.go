@@ -15,7 +15,7 @@ import (
 	"github.com/jorc/jorc/internal/fleettest"
 )
 
-// outForJorc are the hosts that jorc has taken out of service: for a grant, for a turn of a
+// outForJorc are the hosts that jorc has taken out of service: for a grant of a version or a
 // stage, for a run that disturbs, or for a lease.
 func outForJorc(k fleettest.Keys) []string {
 	nodes := slices.Concat(k.Granted(), inStages(k), k.Leased())

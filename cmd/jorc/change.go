@@ -94,7 +94,7 @@ func changeCommand(env *environment) *cli.Command {
 					}
 					version := env.giveUpHost(c, cl, host)
 					if errors.Is(version, change.ErrNoGrant) {
-						if err := env.giveUpTurns(c, cl, host); !errors.Is(err, change.ErrNoGrant) {
+						if err := env.giveUpFiles(c, cl, host); !errors.Is(err, change.ErrNoGrant) {
 							return err
 						}
 					}

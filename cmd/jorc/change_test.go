@@ -171,15 +171,15 @@ func TestWaitForFiles(t *testing.T) {
 	report("web-2", "c1", waits)
 	waiting.Go(func() { wait(exitFailed, "the stage is stopped: 'jorc stage resume edge': web-1: its checks fail") })
 	stops := kv.NewDoc[stage.Stops](cl.Store(), cluster.StageStopsKey("edge"), 1)
-	stop := stage.Stops{Stops: []stage.Stop{{Node: "web-1", Turn: "1.1.s", Content: "c2", Inputs: limit, Reason: "its checks fail"}}}
+	stop := stage.Stops{Stops: []stage.Stop{{Node: "web-1", Grant: "1.1.s", Content: "c2", Inputs: limit, Reason: "its checks fail"}}}
 	if _, err := stops.CompareAndSwap(t.Context(), kv.Entry[stage.Stops]{}, stop); err != nil {
 		t.Fatal(err)
 	}
 	waiting.Wait()
 }
 
-// TestGiveUpTurns: 'jorc change give-up' frees the place of a host that does not return from its turn in a stage.
-func TestGiveUpTurns(t *testing.T) {
+// TestGiveUpFiles: 'jorc change give-up' frees the place of a host that does not return with its grant of a stage.
+func TestGiveUpFiles(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, "web-1", "web-2")
 	cl := cluster.New(f.server.Client(), "jorc", "prod")
@@ -202,7 +202,7 @@ func TestGiveUpTurns(t *testing.T) {
 		return stage.Open("edge", stage.HostsOf(&state)["edge"])
 	}
 	if n := open(); n != 1 {
-		t.Fatalf("%d turns are open, want one", n)
+		t.Fatalf("%d grants are open, want one", n)
 	}
 	if got := jorc(t, f.env, "change", "give-up", "web-2"); got.code != 1 || !strings.Contains(got.stderr, "no open grant") {
 		t.Errorf("got %+v", got)
@@ -211,7 +211,7 @@ func TestGiveUpTurns(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	if n := open(); n != 0 {
-		t.Errorf("%d turns are open after that", n)
+		t.Errorf("%d grants are open after that", n)
 	}
 }
 

@@ -228,7 +228,7 @@ func TestStageGateSurvivesKill(t *testing.T) {
 		report(node, cluster.StageReport{Policy: policy, Wants: "c1", Changed: limit}, cluster.Answer{Change: id})
 	}
 	stages, first := stage.New(f.store), ""
-	f.eventually("the first turn", func() error {
+	f.eventually("the first grant", func() error {
 		all := hosts()
 		if n := stage.Open("edge", all); n != 1 {
 			return fmt.Errorf("%d are open: %+v", n, all)
@@ -249,7 +249,7 @@ func TestStageGateSurvivesKill(t *testing.T) {
 		if step := d.Book.Step; step != nil {
 			g.gate, g.steps = step.Gate, step.Number
 			if g.steps == 1 && g.gate != nil && stage.Open("edge", all) > 0 {
-				t.Errorf("a turn is open while the gate of %v holds: %+v", step.HostNames(), all)
+				t.Errorf("a grant is open while the gate of %v holds: %+v", step.HostNames(), all)
 			}
 		}
 		return g

@@ -194,8 +194,8 @@ func (e *environment) exemptStage(c *cli.Context, cl *target, name, node string,
 	return e.print(c, listingOf("host,changed", all, func(x exempted) []string { return []string{x.Node, stageNames(x.Changed, 0)} }), all)
 }
 
-// giveUpTurns gives up on the turns of a host in stages.
-func (e *environment) giveUpTurns(c *cli.Context, cl *target, host string) error {
+// giveUpFiles gives up on the grants of a host in stages.
+func (e *environment) giveUpFiles(c *cli.Context, cl *target, host string) error {
 	by, err := e.author(c)
 	if err != nil {
 		return err

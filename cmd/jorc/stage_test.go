@@ -43,7 +43,7 @@ func TestStageCommands(t *testing.T) {
 		}
 	}
 	stops := kv.NewDoc[stage.Stops](kv.New(f.server.Client(), "jorc/prod"), cluster.StageStopsKey("edge"), 1)
-	stop := stage.Stops{Stops: []stage.Stop{{Node: "web-1", Turn: "1.1.s", Content: "c1", Inputs: limit, Reason: "its checks fail: web: critical"}}}
+	stop := stage.Stops{Stops: []stage.Stop{{Node: "web-1", Grant: "1.1.s", Content: "c1", Inputs: limit, Reason: "its checks fail: web: critical"}}}
 	if _, err := stops.CompareAndSwap(t.Context(), kv.Entry[stage.Stops]{}, stop); err != nil {
 		t.Fatal(err)
 	}

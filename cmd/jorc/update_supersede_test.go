@@ -253,7 +253,7 @@ func TestFrozenWithOffer(t *testing.T) {
 	host.wantFile("begun", "a1\nlifted\na2\n")
 }
 
-// TestStrangers: grants, reports and turns of 3,000 hosts that are not members
+// TestStrangers: grants and reports of 3,000 hosts that are not members
 // take no place in a rollout, and cost the orchestrator no request of their own.
 func TestStrangers(t *testing.T) {
 	t.Parallel()

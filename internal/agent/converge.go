@@ -48,7 +48,7 @@ type unorchestrated struct {
 
 // takeover is how long the replacement of an orchestrator that ended can take: the
 // maximum lifetime of its session plus the lock delay. A shorter wait for a grant
-// or a turn costs no query.
+// or new content of a stage costs no query.
 const takeover = 31 * time.Second
 
 // Enter implements converge.Admission.

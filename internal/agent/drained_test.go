@@ -156,8 +156,8 @@ func TestDrainedAtWork(t *testing.T) {
 	h.wantLines("applied", "v1")
 }
 
-// TestDrainedInStage: a drained host takes no turn of a stage, says why, and takes it when the
-// maintenance ends. A turn that it has taken is not failed by the maintenance.
+// TestDrainedInStage: a drained host takes no grant of a stage, says why, and takes it when the
+// maintenance ends. A grant that it has accepted is not failed by the maintenance.
 func TestDrainedInStage(t *testing.T) {
 	t.Parallel()
 	h := newStagedHost(t, stagedConf)

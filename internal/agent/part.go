@@ -67,8 +67,8 @@ type part struct {
 	admission *admission                         // of converge
 	stages    *stage.Hosts                       // nil in a simulated host
 	leases    *lease.Host
-	// unorchestrated: no orchestrator runs, and this host waits for a grant or a turn.
-	unorchestrated struct{ grant, turn unorchestrated }
+	// unorchestrated: no orchestrator runs, and this host waits for a grant.
+	unorchestrated struct{ grant, files unorchestrated }
 	managing       *workflow.Runner // runs on managers
 	gates          *workflow.Runner // runs of gates
 	orchestrated   []*orchestrator.Orchestrator
@@ -195,7 +195,7 @@ func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 			return a.expiring.items(g.conf, g.engine)
 		}
 	}
-	p.unorchestrated.grant.store, p.unorchestrated.turn.store = p.cluster.Store(), p.cluster.Store()
+	p.unorchestrated.grant.store, p.unorchestrated.files.store = p.cluster.Store(), p.cluster.Store()
 	p.holds = newHolds(p.cluster.Cluster, node, c.StateDir, p.log)
 	p.checks = &checks{client: a.client, node: node, log: p.log}
 	if a.registrar != nil {
@@ -288,7 +288,7 @@ func (p *part) runComponents(ctx context.Context, once bool) error {
 	}
 	if p.stages != nil && !once {
 		g.Go(func() error { return p.runStages(ctx) })
-		g.Go(func() error { return p.noticeNoTurns(ctx) })
+		g.Go(func() error { return p.noticeNoGrants(ctx) })
 	}
 	if len(p.conf.Triggers) > 0 && !once {
 		g.Go(func() error { return p.onceSteppedDown(ctx, p.triggers) })
@@ -384,7 +384,7 @@ func (s *Simulated) Convergence() converge.Status {
 // Lease returns the host's lease.
 func (s *Simulated) Lease() lease.Holder { return s.part.leases }
 
-// RunStages has the host take turns for stages, whose files h knows, until ctx ends;
+// RunStages has the host take new content of stages, whose files h knows, until ctx ends;
 // then it returns nil. Run must be running.
 func (s *Simulated) RunStages(ctx context.Context, h *stage.Hosts, stages []config.Stage) error {
 	return h.Run(ctx, s.part.stagePart(), stages)

@@ -41,7 +41,7 @@ func (h *host) maintenance() string {
 	return ""
 }
 
-// TestRollout: an agent that orchestrates its own cluster grants the host its turn; the host
+// TestRollout: an agent that orchestrates its own cluster grants the host its version; the host
 // is out of service in Consul until it has converged and been healthy.
 func TestRollout(t *testing.T) {
 	t.Parallel()

@@ -31,14 +31,14 @@ func stageTemplates(c *config.Config) (all []config.Template) {
 	return all
 }
 
-// runStages takes turns for the host's stages until ctx ends.
+// runStages takes new content of the host's stages until ctx ends.
 func (p *part) runStages(ctx context.Context) error {
 	return p.stages.Run(ctx, p.stagePart(), stagesOf(p.conf))
 }
 
-// noticeNoTurns notices that no orchestrator runs while this host waits for a turn, until ctx
+// noticeNoGrants notices that no orchestrator runs while this host waits for a grant, until ctx
 // ends.
-func (p *part) noticeNoTurns(ctx context.Context) error {
+func (p *part) noticeNoGrants(ctx context.Context) error {
 	waits := func(r cluster.Report) bool {
 		for _, s := range r.Stages {
 			if s.Shown() == cluster.StageWaiting {
@@ -51,7 +51,7 @@ func (p *part) noticeNoTurns(ctx context.Context) error {
 		if _, err := p.report.Seen().Wait(ctx, waits); err != nil {
 			return nil // ctx ended
 		}
-		err := p.unorchestrated.turn.during(ctx, func() error {
+		err := p.unorchestrated.files.during(ctx, func() error {
 			_, err := p.report.Seen().Wait(ctx, func(r cluster.Report) bool { return !waits(r) })
 			return err
 		})

@@ -105,8 +105,8 @@ func TestStageRestores(t *testing.T) {
 	})
 	h.wantFile("reloads", "limit 1 on a\nlimit bad on a\nlimit 1 on a\n")
 	h.eventually("the status of the stage", func() error { // it follows the report
-		if turns := h.agent.Status().Turns; len(turns) != 1 || turns[0].State != cluster.StageRestored || !turns[0].Failed || !strings.Contains(turns[0].Reason, "web:") {
-			return fmt.Errorf("%+v", turns)
+		if stages := h.agent.Status().Stages; len(stages) != 1 || stages[0].State != cluster.StageRestored || !stages[0].Failed || !strings.Contains(stages[0].Reason, "web:") {
+			return fmt.Errorf("%+v", stages)
 		}
 		return nil
 	})
@@ -135,7 +135,7 @@ func TestStageRestores(t *testing.T) {
 }
 
 // TestStatusOfTurns: the host's status has the stages in which it waits or failed, and what is
-// left of a hold; that no orchestrator runs is said while it waits for a turn.
+// left of a hold; that no orchestrator runs is said while it waits for a grant.
 func TestStatusOfTurns(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, consultest.Start(t), strings.Replace(stagedConf, `orchestrator { interval = "1s" }`, "", 1))
@@ -150,18 +150,18 @@ func TestStatusOfTurns(t *testing.T) {
 		h.eventually(what, func() error {
 			s := h.agent.Status()
 			if !ok(s) {
-				return fmt.Errorf("got %q %s, turns %+v", s.Held, s.HeldUntil, s.Turns)
+				return fmt.Errorf("got %q %s, stages %+v", s.Held, s.HeldUntil, s.Stages)
 			}
 			return nil
 		})
 	}
-	one := func(s web.Status) web.Turn {
-		if len(s.Turns) != 1 {
-			return web.Turn{}
+	one := func(s web.Status) web.Stage {
+		if len(s.Stages) != 1 {
+			return web.Stage{}
 		}
-		return s.Turns[0]
+		return s.Stages[0]
 	}
-	want("the turn that is waited for", func(s web.Status) bool {
+	want("the grant that is waited for", func(s web.Status) bool {
 		t := one(s)
 		return t.Stage == "edge" && t.State == cluster.StageWaiting && !t.Since.IsZero() && slices.Contains(t.Changed, "key app/limit") && !t.Failed
 	})
@@ -376,7 +376,7 @@ func TestStageStops(t *testing.T) {
 	h.wantFile("limit", "limit 2 on a\n")
 }
 
-// TestStageReloadFails: a reload that fails ends the turn; the previous file is back, and
+// TestStageReloadFails: a reload that fails ends the grant; the previous file is back, and
 // the report has nothing of what the reload printed.
 func TestStageReloadFails(t *testing.T) {
 	t.Parallel()
@@ -389,7 +389,7 @@ func TestStageReloadFails(t *testing.T) {
 	h.wantFile("limit", "limit 1 on a\n")
 }
 
-// TestStageFound: a stage whose files were there before it is done without a turn.
+// TestStageFound: a stage whose files were there before it is done without a grant.
 func TestStageFound(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, consultest.Start(t), stagedConf)
@@ -403,7 +403,7 @@ func TestStageFound(t *testing.T) {
 	h.wantStageState(stage.StateDone)
 }
 
-// TestStageEdited: a file that another program changed returns without a turn.
+// TestStageEdited: a file that another program changed returns without a grant.
 func TestStageEdited(t *testing.T) {
 	t.Parallel()
 	h := newStagedHost(t, stagedConf)
@@ -456,8 +456,8 @@ func TestStageGate(t *testing.T) {
 	h.put("app/limit", "2")
 	h.wantFile("limit", "limit 2 on a\n")
 	s = h.wantStageState(stage.StateStopped)
-	if got := s.Stops[0]; !strings.Contains(got.Reason, `gate "slo" of turn 1 failed: `) || !strings.Contains(got.Reason, "7 % errors") ||
-		got.Step != "turn 1" || len(got.Inputs.List) != 1 || got.Inputs.List[0].Name != "key app/limit" {
+	if got := s.Stops[0]; !strings.Contains(got.Reason, `gate "slo" of batch 1 failed: `) || !strings.Contains(got.Reason, "7 % errors") ||
+		got.Step != "batch 1" || len(got.Inputs.List) != 1 || got.Inputs.List[0].Name != "key app/limit" {
 		t.Errorf("got %+v", got)
 	}
 	h.write("slo", "echo better")

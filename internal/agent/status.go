@@ -77,7 +77,7 @@ func (a *Agent) Status() web.Status {
 		s.Rival = part.nameConflict()
 		s.Held, s.HeldUntil = part.holds.heldText(now)
 		if report, known := part.report.Seen().Get(); known {
-			s.Grant, s.Turns = grantView(report.Answered(cluster.VersionChange)), turnViews(report, part.unorchestrated.turn.is.Load())
+			s.Grant, s.Stages = grantView(report.Answered(cluster.VersionChange)), stageViews(report, part.unorchestrated.files.is.Load())
 		}
 		if part.converge != nil {
 			s.Convergence = convergenceView(part.converge.Status())
@@ -112,11 +112,11 @@ func leaseView(l lease.Status) *web.Lease {
 	return v
 }
 
-// turnViews are the stages in which something runs, waits or failed, in order.
-func turnViews(r cluster.Report, unorchestrated bool) (all []web.Turn) {
+// stageViews are the stages in which something runs, waits or failed, in order.
+func stageViews(r cluster.Report, unorchestrated bool) (all []web.Stage) {
 	for _, name := range slices.Sorted(maps.Keys(r.Stages)) {
 		s := r.Stages[name]
-		t := web.Turn{Stage: name, State: s.Shown(), Since: r.Answered(cluster.FilesChange(name)).Since, Reason: s.Reason, Changed: s.Taken.Names()}
+		t := web.Stage{Stage: name, State: s.Shown(), Since: r.Answered(cluster.FilesChange(name)).Since, Reason: s.Reason, Changed: s.Taken.Names()}
 		switch {
 		case t.State == "", t.State == cluster.StageDone:
 			continue

@@ -224,7 +224,7 @@ func (w *world) busy(h *host) string {
 	}
 	for _, name := range stageNames {
 		p, d := h.parts[name], w.stages[name]
-		resumed := slices.ContainsFunc(d.stops.Stops, func(s stage.Stop) bool { return s.Node == h.node && s.Turn == p.answer.ID && s.Resumed != nil })
+		resumed := slices.ContainsFunc(d.stops.Stops, func(s stage.Stop) bool { return s.Node == h.node && s.Grant == p.answer.ID && s.Resumed != nil })
 		switch {
 		case p.report.Open(), p.report.State == cluster.StageFailed && !resumed:
 			return "turn " + p.answer.ID + " of " + name

@@ -25,7 +25,7 @@ const (
 // StageReport is what a host reports of one of its stages.
 type StageReport struct {
 	Policy StagePolicy `json:"policy"`
-	// Wants is the digest of the content that the host has to take a turn for; empty:
+	// Wants is the digest of the content that the host waits to take; empty:
 	// its files are as their data says. Changed are the inputs in which it differs
 	// from the content on the host's disk.
 	Wants   string      `json:"wants,omitempty"`
@@ -110,19 +110,19 @@ func (s StageInputs) Text() string {
 	return text.FewOf(", ", names, len(names)+s.More)
 }
 
-// Open reports whether the host is at work on a turn.
+// Open reports whether the host is at work on a grant.
 func (s StageReport) Open() bool {
 	return s.State == StageChanging || s.State == StageSettling || s.State == StageRestoring
 }
 
-// Unhealthy reports whether the host's last turn failed.
+// Unhealthy reports whether the host's last grant failed.
 func (s StageReport) Unhealthy() bool { return s.State == StageFailed || s.State == StageRestored }
 
 // Silent reports whether nothing is known of the host's files yet: they were never
-// as their data says, and wait for no turn.
+// as their data says, and wait for no grant.
 func (s StageReport) Silent() bool { return s.Wants == "" && s.State == "" && !s.Rendered }
 
-// TakenBack reports whether the last turn failed and has left nothing: the old files
+// TakenBack reports whether the last grant failed and has left nothing: the old files
 // are back, and they are as their data says.
 func (s StageReport) TakenBack() bool { return s.State == StageRestored && s.Wants == "" }
 

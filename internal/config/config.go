@@ -243,7 +243,7 @@ type Template struct {
 	Slot         string `hcl:"slot,optional"`
 	MaxParallel  int    `hcl:"max_parallel,optional"` // holders of Slot in the cluster; 0: no limit, -1: the slot's present limit
 	Report       bool   `hcl:"report,optional"`       // the content of the file, as a digest, is in the host's report
-	Stage        *Stage // nil: hosts do not wait for turns
+	Stage        *Stage // nil: hosts do not wait for grants
 	Requires     []Requires
 	Pos          string
 }

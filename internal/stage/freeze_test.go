@@ -12,7 +12,7 @@ import (
 	"github.com/jorc/jorc/internal/stage"
 )
 
-// TestFrozenStage: hosts that are frozen get no turn, and an offer that they did not take
+// TestFrozenStage: hosts that are frozen get no grant, and an offer that they did not take
 // is withdrawn; the others get theirs, until the next freeze begins.
 func TestFrozenStage(t *testing.T) {
 	t.Parallel()
@@ -78,12 +78,12 @@ func TestFrozenSteps(t *testing.T) {
 	changes := cluster.StageInputsOf([]cluster.StageInput{{Name: "a", Digest: "d"}})
 	frozen := func(h *stage.Host) { h.Roles = []string{"db"} }
 	held := func(h *stage.Host) { h.Hold = "by ann" }
-	turn := func(policy cluster.StagePolicy, aside func(*stage.Host)) stage.State {
+	attempt := func(policy cluster.StagePolicy, aside func(*stage.Host)) stage.State {
 		s := stage.State{Stage: "edge", Session: "s", Freezes: pace.Freezes{{ID: "a1", From: now, To: end, Roles: []string{"db"}}}}
 		for i, zone := range []string{"x", "x", "y"} {
 			h := stage.Host{Host: pace.Host{Node: fmt.Sprint("n", i+1), Zone: zone, Up: true}, Report: cluster.StageReport{Policy: policy, Rendered: true, Wants: "c", Changed: changes}}
 			switch {
-			case i == 0: // it has taken its turn
+			case i == 0: // it has taken its attempt
 				h.Report = cluster.StageReport{Policy: policy, Rendered: true, State: cluster.StageDone, Taken: changes}
 				h.Answer = took("1.1.s", "c")
 			case i == 1 || !policy.ZoneByZone:
@@ -94,8 +94,8 @@ func TestFrozenSteps(t *testing.T) {
 		return s
 	}
 	zone := &stage.Step{Number: 1, Began: now, Kind: stage.StepZone, Zone: "x", Hosts: map[string]bool{"n1": true}, Inputs: changes}
-	two := &stage.Step{Number: 1, Began: now, Kind: stage.StepTurn, Size: 2, Hosts: map[string]bool{"n1": true}, Inputs: changes}
-	full := &stage.Step{Number: 1, Began: now, Kind: stage.StepTurn, Size: 1, Hosts: map[string]bool{"n1": true}, Inputs: changes}
+	two := &stage.Step{Number: 1, Began: now, Kind: stage.StepBatch, Size: 2, Hosts: map[string]bool{"n1": true}, Inputs: changes}
+	full := &stage.Step{Number: 1, Began: now, Kind: stage.StepBatch, Size: 1, Hosts: map[string]bool{"n1": true}, Inputs: changes}
 	zones, gated := cluster.StagePolicy{MaxParallel: "2", ZoneByZone: true}, cluster.StagePolicy{MaxParallel: "2", ApproveEach: true}
 	both := zones
 	both.ApproveEach = true
@@ -118,7 +118,7 @@ func TestFrozenSteps(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			s, book := turn(test.policy, test.aside), stage.Book{Active: true, Step: test.step}
+			s, book := attempt(test.policy, test.aside), stage.Book{Active: true, Step: test.step}
 			p := stage.Plan(book, stage.Stops{}, s, now)
 			if begun := p.Book.Step != nil && p.Book.Step.Gate != nil; begun != test.gate || !slices.Equal(p.Offers, test.offers) {
 				t.Errorf("the gate begins: %t, offers to %v; want %t and %v", begun, p.Offers, test.gate, test.offers)
@@ -130,7 +130,7 @@ func TestFrozenSteps(t *testing.T) {
 	}
 }
 
-// TestStageWindow: hosts get turns only while the windows of all hosts are open, and an offer
+// TestStageWindow: hosts get grants only while the windows of all hosts are open, and an offer
 // that was not taken when it closes is withdrawn; a window that cannot be read counts as none.
 func TestStageWindow(t *testing.T) {
 	t.Parallel()
@@ -190,8 +190,8 @@ func TestStageDuringFreeze(t *testing.T) {
 	if slices.Sort(plan.Offers); !slices.Equal(plan.Offers, []string{"n0", "n3"}) || len(plan.Stops.Exempt) != 1 {
 		t.Errorf("%v are offered, want n0 and n3; the exemptions are %+v", plan.Offers, plan.Stops.Exempt)
 	}
-	if turn := offer(plan, "n0"); !turn.DuringFreeze || !turn.Until.IsZero() {
-		t.Errorf("n0 is offered %+v: no freeze ends that", turn)
+	if attempt := offer(plan, "n0"); !attempt.DuringFreeze || !attempt.Until.IsZero() {
+		t.Errorf("n0 is offered %+v: no freeze ends that", attempt)
 	}
 	if got := stage.Describe(stage.Documents{Stage: "edge", Stops: stops}, s, true, now).Exempt; len(got) != 1 || got[0].DuringFreeze != "a hole in the fence" {
 		t.Errorf("it is shown as %+v", got)

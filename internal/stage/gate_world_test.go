@@ -18,7 +18,7 @@ type gates struct {
 	samples int
 	approve bool
 	runs    []*gateRun
-	work    time.Time // when a host was last offered a turn, or had one
+	work    time.Time // when a host was last offered a grant, or had one
 	taken   map[string]map[string]bool
 	consent map[string]bool // steps that are approved
 }
@@ -119,9 +119,9 @@ func (w *world) checkGates(before *stage.Step, s stage.State, p stage.Planned) {
 		_, member := after.Hosts[node]
 		switch {
 		case !member:
-			failed("%s has a turn and is not in the step", node)
+			failed("%s has a grant and is not in the step", node)
 		case after.Gate != nil:
-			failed("%s has a turn while the gate of its step holds the others", node)
+			failed("%s has a grant while the gate of its step holds the others", node)
 		case after.Kind == stage.StepZone && s.Hosts[i].Zone != after.Zone:
 			failed("%s is of zone %s", node, s.Hosts[i].Zone)
 		case after.Kind != stage.StepZone && len(after.Hosts) > after.Size:

@@ -37,7 +37,7 @@ func (d *driver) drive(ctx context.Context) error {
 		if part != nil && begun {
 			d.mu.Lock()
 			d.load()
-			state := d.record.Turn.State
+			state := d.record.Attempt.State
 			d.mu.Unlock()
 			switch state {
 			case cluster.StageChanging:
@@ -69,27 +69,27 @@ func (d *driver) drive(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// idle returns for how long a turn that was accepted may still be unused; used reports that the engine replaces its
+// idle returns for how long an attempt that was accepted may still be unused; used reports that the engine replaces its
 // files.
 func (d *driver) idle() (left time.Duration, used bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	turn := d.record.Turn
-	return turn.Deadline - turn.Begun.Elapsed(), d.taking || turn.State != cluster.StageChanging
+	attempt := d.record.Attempt
+	return attempt.Deadline - attempt.Begun.Elapsed(), d.taking || attempt.State != cluster.StageChanging
 }
 
-// leave ends a turn that the engine did not use by its deadline.
+// leave ends an attempt that the engine did not use by its deadline.
 func (d *driver) leave(files Files) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	turn := d.record.Turn
-	if d.taking || turn.State != cluster.StageChanging {
+	attempt := d.record.Attempt
+	if d.taking || attempt.State != cluster.StageChanging {
 		return
 	}
-	switch has, err := turn.onDisk(files.Compare); {
+	switch has, err := attempt.onDisk(files.Compare); {
 	case err != nil:
 		d.fail("its files were not replaced, and cannot be read: " + err.Error())
-	case has != turn.OldHas:
+	case has != attempt.OldHas:
 		d.fail("its files were not replaced, and are neither the old nor the new ones")
 	default:
 		d.mustKeep(d.record.unused())
@@ -97,20 +97,20 @@ func (d *driver) leave(files Files) {
 	}
 }
 
-// verify compares the files with a turn that was interrupted while it replaced
+// verify compares the files with an attempt that was interrupted while it replaced
 // them. The replacement itself was repaired before. The caller holds mu.
 func (d *driver) verify(files Files) {
-	turn := d.record.Turn
-	if turn.State != cluster.StageChanging {
+	attempt := d.record.Attempt
+	if attempt.State != cluster.StageChanging {
 		return
 	}
-	has, err := turn.onDisk(files.Compare)
+	has, err := attempt.onDisk(files.Compare)
 	switch {
 	case err == nil && has == d.record.Grant.Tag:
-		d.settle(turn.Inputs)
-	case err == nil && has == turn.OldHas && turn.overdue():
-		d.notReplaced(fmt.Errorf("its replacement was interrupted, and has not ended within %v of its grant", turn.Deadline))
-	case err == nil && has == turn.OldHas: // the engine replaces them now, or ends the turn
+		d.settle(attempt.Inputs)
+	case err == nil && has == attempt.OldHas && attempt.overdue():
+		d.notReplaced(fmt.Errorf("its replacement was interrupted, and has not ended within %v of its grant", attempt.Deadline))
+	case err == nil && has == attempt.OldHas: // the engine replaces them now, or ends the attempt
 	default:
 		why := "after an interruption its files are neither the old nor the new ones"
 		if err != nil {
@@ -125,17 +125,17 @@ func (d *driver) sample(ctx context.Context, p Part) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, sampleWithin)
 	defer cancel()
 	d.mu.Lock()
-	services := d.record.Turn.Services
+	services := d.record.Attempt.Services
 	d.mu.Unlock()
 	return p.Failing(ctx, services)
 }
 
-// evaluate decides by the failing checks whether the turn is over.
+// evaluate decides by the failing checks whether the attempt is over.
 func (d *driver) evaluate(failing []string, err error, now time.Time) (over bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	turn := d.record.Turn
-	if turn.State != cluster.StageSettling {
+	attempt := d.record.Attempt
+	if attempt.State != cluster.StageSettling {
 		return true
 	}
 	switch {
@@ -146,37 +146,37 @@ func (d *driver) evaluate(failing []string, err error, now time.Time) (over bool
 	}
 	d.sampled = now
 	switch {
-	case !d.healthy.IsZero() && now.Sub(d.healthy) >= turn.MinHealthy:
+	case !d.healthy.IsZero() && now.Sub(d.healthy) >= attempt.MinHealthy:
 		r := d.record
-		r.Turn.State, r.Turn.Reason = cluster.StageDone, ""
+		r.Attempt.State, r.Attempt.Reason = cluster.StageDone, ""
 		d.mustKeep(r)
 		d.log.Info("the grant is done", "grant", d.record.Grant.ID)
 		d.hosts.changes.Notify()
 		return true
-	case turn.Settling.Elapsed() < turn.Deadline:
+	case attempt.Settling.Elapsed() < attempt.Deadline:
 		return false
 	case err != nil:
 		d.fail(fmt.Sprintf("its checks could not be read: %v", err))
 	case len(failing) > 0:
 		d.fail("its checks fail: " + strings.Join(failing, "; "))
 	default:
-		d.fail(fmt.Sprintf("its checks did not pass for %v within %v", turn.MinHealthy, turn.Deadline))
+		d.fail(fmt.Sprintf("its checks did not pass for %v within %v", attempt.MinHealthy, attempt.Deadline))
 	}
 	return true
 }
 
-// fail ends the turn: the old files return, or the new ones stay. A file that did
+// fail ends the attempt: the old files return, or the new ones stay. A file that did
 // not exist before stays as well: the host has no other. The caller holds mu.
 func (d *driver) fail(reason string) {
 	r := d.record
-	r.Turn.Reason = reason
-	r.Turn.State = cluster.StageFailed
-	missing := slices.ContainsFunc(r.Turn.Files, func(f oldFile) bool { return !f.Existed })
-	if r.Turn.Restore && !missing && len(r.Turn.Files) > 0 {
-		r.Turn.State = cluster.StageRestoring
+	r.Attempt.Reason = reason
+	r.Attempt.State = cluster.StageFailed
+	missing := slices.ContainsFunc(r.Attempt.Files, func(f oldFile) bool { return !f.Existed })
+	if r.Attempt.Restore && !missing && len(r.Attempt.Files) > 0 {
+		r.Attempt.State = cluster.StageRestoring
 	}
 	d.mustKeep(r)
-	d.log.Error("a change failed on this host", "grant", r.Grant.ID, "reason", reason, "next", r.Turn.State)
+	d.log.Error("a change failed on this host", "grant", r.Grant.ID, "reason", reason, "next", r.Attempt.State)
 	d.hosts.changes.Notify()
 }
 
@@ -184,26 +184,26 @@ func (d *driver) fail(reason string) {
 // succeeds, also after a restart.
 func (d *driver) restore(ctx context.Context, files Files) error {
 	d.mu.Lock()
-	turn := d.record.Turn
+	attempt := d.record.Attempt
 	d.mu.Unlock()
-	err := d.restoreFiles(ctx, files, turn)
+	err := d.restoreFiles(ctx, files, attempt)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	r := d.record
 	if err != nil {
 		text := "; its old files are not back: " + command.WithoutOutput(err)
-		if !strings.HasSuffix(r.Turn.Reason, text) {
+		if !strings.HasSuffix(r.Attempt.Reason, text) {
 			d.log.Error("the old files are not back, will retry", "grant", d.record.Grant.ID, "error", err)
-			before, _, _ := strings.Cut(r.Turn.Reason, "; its old files are not back: ")
-			r.Turn.Reason = before + text
+			before, _, _ := strings.Cut(r.Attempt.Reason, "; its old files are not back: ")
+			r.Attempt.Reason = before + text
 			d.mustKeep(r)
 		}
 		return err
 	}
-	r.Turn.Reason, _, _ = strings.Cut(r.Turn.Reason, "; its old files are not back: ")
-	r.Turn.State, r.Has, r.Inputs = cluster.StageRestored, turn.OldHas, turn.OldInputs
+	r.Attempt.Reason, _, _ = strings.Cut(r.Attempt.Reason, "; its old files are not back: ")
+	r.Attempt.State, r.Has, r.Inputs = cluster.StageRestored, attempt.OldHas, attempt.OldInputs
 	if d.wants == "" {
-		d.want(r.Grant.Tag, turn.Taken) // until the engine asks again
+		d.want(r.Grant.Tag, attempt.Taken) // until the engine asks again
 	}
 	d.mustKeep(r)
 	d.log.Info("the old files are back", "grant", d.record.Grant.ID)
@@ -211,9 +211,9 @@ func (d *driver) restore(ctx context.Context, files Files) error {
 	return nil
 }
 
-func (d *driver) restoreFiles(ctx context.Context, files Files, turn turnRecord) error {
-	unit := replace.Unit{Name: turn.Unit}
-	for i, old := range turn.Files {
+func (d *driver) restoreFiles(ctx context.Context, files Files, attempt attemptRecord) error {
+	unit := replace.Unit{Name: attempt.Unit}
+	for i, old := range attempt.Files {
 		data, err := os.ReadFile(oldFileName(d.dir, i))
 		if err != nil {
 			return err
@@ -224,9 +224,9 @@ func (d *driver) restoreFiles(ctx context.Context, files Files, turn turnRecord)
 		return err
 	}
 	var errs []error
-	for i, old := range turn.Files {
+	for i, old := range attempt.Files {
 		same := func(o oldFile) bool { return slices.Equal(o.Reload, old.Reload) }
-		if len(old.Reload) == 0 || slices.ContainsFunc(turn.Files[:i], same) {
+		if len(old.Reload) == 0 || slices.ContainsFunc(attempt.Files[:i], same) {
 			continue
 		}
 		res, err := command.Run(ctx, command.Command{Args: old.Reload, Env: command.Environ(), Timeout: old.ReloadTimeout})

@@ -78,7 +78,7 @@ func TestHeldHosts(t *testing.T) {
 			return slices.ContainsFunc(test.hosts, func(h stage.Host) bool { return h.Node == node && (h.Hold != "" || h.Drained != "") })
 		}
 		if len(p.Offers) != test.want || slices.ContainsFunc(p.Offers, aside) {
-			t.Errorf("%s: turns are offered to %v, want %d", test.name, p.Offers, test.want)
+			t.Errorf("%s: grants are offered to %v, want %d", test.name, p.Offers, test.want)
 		}
 		for _, h := range stage.Describe(stage.Documents{}, s, true, now).Hosts {
 			if want := test.waits[h.Node]; !strings.Contains(h.Waits, want) {

@@ -36,7 +36,7 @@ type Files struct {
 	Compare func(replace.File) (current []byte, same bool, err error)
 }
 
-// Part is this host's part in its cluster, without which no turn is taken.
+// Part is this host's part in its cluster, without which no grant is accepted.
 type Part struct {
 	Host *change.Host
 	// Failing reads the failing checks of this host's Consul agent, each with its
@@ -44,7 +44,7 @@ type Part struct {
 	Failing func(ctx context.Context, services []string) ([]string, error)
 }
 
-// Hosts is the host's side of its stages: it takes turns for the template engine,
+// Hosts is the host's side of its stages: it takes attempts for the template engine,
 // watches the checks after that, and brings the old files back. What it holds is on
 // the disk and in Consul, so it outlives the process.
 type Hosts struct {
@@ -67,7 +67,7 @@ func NewHosts(stateDir string, log hclog.Logger) *Hosts {
 // Changes implements watch.Stager.
 func (h *Hosts) Changes() <-chan struct{} { return h.changes.C() }
 
-// Overdue reports whether the unit's replacement belongs to a turn that was interrupted and
+// Overdue reports whether the unit's replacement belongs to an attempt that was interrupted and
 // is over by its deadline: it goes back. Call it before Begin, for the stages of the
 // configuration.
 func (h *Hosts) Overdue(unit string, stages []config.Stage) bool {
@@ -75,9 +75,9 @@ func (h *Hosts) Overdue(unit string, stages []config.Stage) bool {
 		d := h.driver(s.Name)
 		d.mu.Lock()
 		d.load()
-		turn := d.record.Turn
+		attempt := d.record.Attempt
 		d.mu.Unlock()
-		if turn.Unit == unit && turn.overdue() {
+		if attempt.Unit == unit && attempt.overdue() {
 			return true
 		}
 	}
@@ -85,7 +85,7 @@ func (h *Hosts) Overdue(unit string, stages []config.Stage) bool {
 }
 
 // Begin notes with what files are replaced from now on, after interrupted
-// replacements were repaired and before the engine runs: a turn that was interrupted
+// replacements were repaired and before the engine runs: an attempt that was interrupted
 // is compared with the files.
 func (h *Hosts) Begin(f Files, stages []config.Stage) {
 	h.mu.Lock()
@@ -209,13 +209,13 @@ func (d *driver) load() {
 		d.log.Error("this host lost what it knew of the stage", "error", err)
 	}
 	d.record, d.loaded = r, true
-	before := r.Turn
-	if r.Turn = before.resumed(); r.Turn.Begun != before.Begun || r.Turn.Settling != before.Settling {
+	before := r.Attempt
+	if r.Attempt = before.resumed(); r.Attempt.Begun != before.Begun || r.Attempt.Settling != before.Settling {
 		d.mustKeep(r)
 	}
 }
 
-// keep writes the record. A turn that is over ends its grant. The caller holds mu.
+// keep writes the record. An attempt that is over ends its grant. The caller holds mu.
 func (d *driver) keep(r record) error {
 	r = r.settled(time.Now())
 	if err := writeRecord(d.dir, r); err != nil {
@@ -226,7 +226,7 @@ func (d *driver) keep(r record) error {
 }
 
 func (d *driver) refused(why string) error {
-	return &watch.TurnError{Stage: d.stage, Why: why}
+	return &watch.NotTakenError{Stage: d.stage, Why: why}
 }
 
 // Take implements watch.Stager.
@@ -244,27 +244,27 @@ func (h *Hosts) Take(_ context.Context, s watch.Staged) error {
 }
 
 // ask notes that the engine asks for s. ready: it may replace its files without another
-// turn.
+// attempt.
 func (d *driver) ask(s watch.Staged, files Files) (ready bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.load()
 	d.conf, d.asked = s.Stage, true
-	taken := d.record.Turn.State == cluster.StageChanging
+	taken := d.record.Attempt.State == cluster.StageChanging
 	if taken && d.record.Grant.Tag != s.Content {
 		// It was accepted, and then other data came, before a file was replaced.
-		if has, err := d.record.Turn.onDisk(files.Compare); err == nil && has == d.record.Turn.OldHas {
+		if has, err := d.record.Attempt.onDisk(files.Compare); err == nil && has == d.record.Attempt.OldHas {
 			if err := d.keep(d.record.unused()); err != nil {
 				return false, err
 			}
 		}
 	}
-	turn := d.record.Turn
+	attempt := d.record.Attempt
 	switch {
 	case taken && d.record.Grant.Tag == s.Content:
 		d.taking = true
 		return true, nil
-	case !turn.open() && d.record.Has != "" && d.record.Has == s.Content:
+	case !attempt.open() && d.record.Has != "" && d.record.Has == s.Content:
 		return true, nil // another program changed the file
 	}
 	asking := s
@@ -274,8 +274,8 @@ func (d *driver) ask(s watch.Staged, files Files) (ready bool, err error) {
 	}
 	d.asking = &asking
 	d.want(s.Content, changedInputs(d.record.Inputs, recordedInputs(s.Inputs)))
-	if turn.open() {
-		return false, d.refused("the host is at work on its last turn: " + turn.State)
+	if attempt.open() {
+		return false, d.refused("the host is at work on its last attempt: " + attempt.State)
 	}
 	return false, nil
 }
@@ -304,13 +304,13 @@ func (h *Hosts) Replaced(s watch.Staged, taken bool, err error) {
 	d.load()
 	defer d.news.Notify()
 	d.taking = false
-	own := d.record.Turn.State == cluster.StageChanging && d.record.Grant.Tag == s.Content
+	own := d.record.Attempt.State == cluster.StageChanging && d.record.Grant.Tag == s.Content
 	switch {
 	case own && err == nil:
 		d.settle(recordedInputs(s.Inputs))
 	case own && taken && !errors.Is(err, context.Canceled) && !errors.Is(err, replace.ErrAbandoned):
 		d.notReplaced(err)
-	case errors.Is(err, watch.ErrTurn), errors.Is(err, context.Canceled), own: // the host wants what it wanted
+	case errors.Is(err, watch.ErrNotTaken), errors.Is(err, context.Canceled), own: // the host wants what it wanted
 	case err != nil: // such as a check that failed: the host wants nothing that it could take
 		d.asked, d.asking = true, nil
 		d.want("", cluster.StageInputs{})
@@ -325,8 +325,8 @@ func (d *driver) has(s watch.Staged) {
 	d.want("", cluster.StageInputs{})
 	inputs := recordedInputs(s.Inputs)
 	other := d.record.Grant.Tag != s.Content
-	gone := other && d.record.Turn.State == cluster.StageFailed     // what failed is no longer on the disk
-	unused := other && d.record.Turn.State == cluster.StageChanging // the data was set back before a file was replaced
+	gone := other && d.record.Attempt.State == cluster.StageFailed     // what failed is no longer on the disk
+	unused := other && d.record.Attempt.State == cluster.StageChanging // the data was set back before a file was replaced
 	if !gone && !unused && d.record.Has == s.Content && text.SameJSON(d.record.Inputs, inputs) {
 		return
 	}
@@ -334,7 +334,7 @@ func (d *driver) has(s watch.Staged) {
 	r.Has, r.Inputs = s.Content, inputs
 	switch {
 	case gone:
-		r.Turn.State = cluster.StageRestored
+		r.Attempt.State = cluster.StageRestored
 	case unused:
 		r = r.unused()
 	}
@@ -347,14 +347,14 @@ func (d *driver) has(s watch.Staged) {
 func (d *driver) settle(inputs map[string]input) {
 	r := d.record
 	r.Has, r.Inputs = r.Grant.Tag, inputs
-	r.Turn.State, r.Turn.Settling = cluster.StageSettling, durable.StartStopwatch()
+	r.Attempt.State, r.Attempt.Settling = cluster.StageSettling, durable.StartStopwatch()
 	d.want("", cluster.StageInputs{})
 	d.healthy = time.Time{}
 	d.mustKeep(r)
 }
 
 // mustKeep writes the record; what it says holds also if it cannot be written: the
-// next start finds an earlier state of the same turn, and compares the files. The
+// next start finds an earlier state of the same attempt, and compares the files. The
 // caller holds mu.
 func (d *driver) mustKeep(r record) {
 	if err := d.keep(r); err != nil {
@@ -364,17 +364,17 @@ func (d *driver) mustKeep(r record) {
 	d.unreported.Notify()
 }
 
-// notReplaced ends a turn whose files could not be replaced or reloaded. The
+// notReplaced ends an attempt whose files could not be replaced or reloaded. The
 // caller holds mu.
 func (d *driver) notReplaced(err error) {
 	r := d.record
 	// The report and the events reach readers who may not see what a command printed.
-	r.Turn.State, r.Turn.Reason = cluster.StageRestored, command.WithoutOutput(err)
+	r.Attempt.State, r.Attempt.Reason = cluster.StageRestored, command.WithoutOutput(err)
 	var failed *replace.ReloadError
 	if errors.As(err, &failed) && !failed.RolledBack {
-		r.Turn.State = cluster.StageFailed
+		r.Attempt.State = cluster.StageFailed
 	}
-	d.want(r.Grant.Tag, r.Turn.Taken) // until the engine asks again
+	d.want(r.Grant.Tag, r.Attempt.Taken) // until the engine asks again
 	d.mustKeep(r)
 	d.log.Error("a change failed on this host", "grant", r.Grant.ID, "error", err)
 	d.hosts.changes.Notify()
@@ -413,7 +413,7 @@ func (d *driven) Held() (held change.Held, asks bool) {
 	return d.record.Grant, true
 }
 
-// Keep implements change.Part: the old files are kept before a turn may be taken.
+// Keep implements change.Part: the old files are kept before an attempt may be taken.
 func (d *driven) Keep(held change.Held) error {
 	_, files, _ := d.hosts.current()
 	d.mu.Lock()
@@ -427,8 +427,8 @@ func (d *driven) Keep(held change.Held) error {
 		}
 		r.Intended = &next
 	case held.Open() && held.ID != r.Grant.ID && r.Intended != nil:
-		r.Turn, r.Intended = *r.Intended, nil
-		d.log.Info("took a grant", "grant", held.ID, "changed", r.Turn.Taken.Names())
+		r.Attempt, r.Intended = *r.Intended, nil
+		d.log.Info("took a grant", "grant", held.ID, "changed", r.Attempt.Taken.Names())
 		d.hosts.changes.Notify()
 		d.news.Notify()
 	default:
@@ -438,24 +438,24 @@ func (d *driven) Keep(held change.Held) error {
 	return d.keep(r)
 }
 
-// prepare keeps the old files, and returns the turn as it begins. The caller holds mu.
-func (d *driven) prepare(files Files, content string) (turn turnRecord, err error) {
+// prepare keeps the old files, and returns the attempt as it begins. The caller holds mu.
+func (d *driven) prepare(files Files, content string) (attempt attemptRecord, err error) {
 	s := d.asking
 	if s == nil || s.Content != content {
-		return turn, change.ErrFollows // the engine has asked for other content meanwhile
+		return attempt, change.ErrFollows // the engine has asked for other content meanwhile
 	}
 	old, err := keepOld(d.dir, s.Files, files.Compare)
 	if err != nil {
-		return turn, fmt.Errorf("stage %q: keep the old files: %w", d.stage, err)
+		return attempt, fmt.Errorf("stage %q: keep the old files: %w", d.stage, err)
 	}
-	turn = turnRecord{
+	attempt = attemptRecord{
 		State: cluster.StageChanging, Taken: d.changed, Inputs: recordedInputs(s.Inputs), Unit: s.Unit, Files: old, OldInputs: d.record.Inputs,
 		Restore: s.Stage.OnUnhealthy != config.OnUnhealthyStop, MinHealthy: s.Stage.MinHealthy, Deadline: s.Stage.NodeDeadline, Begun: durable.StartStopwatch(), Services: s.Stage.Services,
 	}
-	if turn.OldHas, err = turn.onDisk(files.Compare); err != nil {
-		return turn, fmt.Errorf("stage %q: %w", d.stage, err)
+	if attempt.OldHas, err = attempt.onDisk(files.Compare); err != nil {
+		return attempt, fmt.Errorf("stage %q: %w", d.stage, err)
 	}
-	return turn, nil
+	return attempt, nil
 }
 
 // Lose implements change.Part.
@@ -465,7 +465,7 @@ func (d *driven) Lose(_ context.Context, a cluster.Answer) error {
 	defer d.mu.Unlock()
 	r := d.record
 	r.Grant, r.Intended = change.Held{ID: a.ID, Tag: a.Tag, Since: a.Since}, nil
-	r.Turn = turnRecord{
+	r.Attempt = attemptRecord{
 		State: cluster.StageFailed, Taken: report.Stages[d.stage].Taken,
 		Reason: "the host lost its record of the grant: it is not known whether its files are old or new",
 	}
@@ -490,7 +490,7 @@ func (d *driven) Next(s *change.Seen, now time.Time) change.Step {
 	_, _, begun := d.hosts.current()
 	d.mu.Lock()
 	says, g := d.says(s.Report, d.record), s.Granted(d.Change())
-	wants := begun && d.asking != nil && d.asking.Content == g.Tag && !d.record.Turn.open() && g.ID != d.record.Grant.ID
+	wants := begun && d.asking != nil && d.asking.Content == g.Tag && !d.record.Attempt.open() && g.ID != d.record.Grant.ID
 	d.why = refuses(s, g, now)
 	refused := d.why != ""
 	d.mu.Unlock()
@@ -511,7 +511,7 @@ func (d *driven) begins(r cluster.Report, _ cluster.Answer) cluster.Report {
 	defer d.mu.Unlock()
 	of := d.record
 	if of.Intended != nil {
-		of.Turn, of.Grant = *of.Intended, of.Grant.Accepted()
+		of.Attempt, of.Grant = *of.Intended, of.Grant.Accepted()
 	}
 	return d.says(r, of)
 }
@@ -549,7 +549,7 @@ func (d *driver) reportOf(r record) cluster.StageReport {
 	report := cluster.StageReport{
 		Policy: reportedPolicy(d.conf),
 		Wants:  d.wants, Changed: d.changed, Rendered: r.Has != "",
-		Taken: r.Turn.Taken, State: r.Turn.State, Reason: r.Turn.Reason,
+		Taken: r.Attempt.Taken, State: r.Attempt.State, Reason: r.Attempt.Reason,
 	}
 	if report.Open() && report.Wants == r.Grant.Tag {
 		report.Wants, report.Changed = "", cluster.StageInputs{}

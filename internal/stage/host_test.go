@@ -27,7 +27,7 @@ import (
 	"github.com/jorc/jorc/internal/watch"
 )
 
-// offeredHost is a host n1 of the stage edge that is offered a turn, with one fault in the
+// offeredHost is a host n1 of the stage edge that is offered a grant, with one fault in the
 // transaction that takes it.
 type offeredHost struct {
 	t      *testing.T
@@ -38,12 +38,12 @@ type offeredHost struct {
 	staged watch.Staged
 
 	mu       sync.Mutex
-	body     []byte // of the first transaction that takes the turn
+	body     []byte // of the first transaction that takes the attempt
 	withdraw bool   // the orchestrator withdraws it meanwhile
 	session  string // of the lock; empty: no orchestrator has it
 }
 
-// newOfferedHost starts a host with a turn of the lock's holder, or without a session.
+// newOfferedHost starts a host with an attempt of the lock's holder, or without a session.
 func newOfferedHost(t *testing.T, orchestrated bool, fault consultest.Fault) *offeredHost {
 	t.Helper()
 	h := &offeredHost{t: t, server: consultest.Start(t), fault: fault}
@@ -84,7 +84,7 @@ func newOfferedHost(t *testing.T, orchestrated bool, fault consultest.Fault) *of
 	return h
 }
 
-// take is the fault of the first transaction that takes a turn.
+// take is the fault of the first transaction that takes an attempt.
 func (h *offeredHost) take(r *http.Request) consultest.Fault {
 	body, err := io.ReadAll(r.Body)
 	r.Body = io.NopCloser(bytes.NewReader(body))
@@ -122,11 +122,11 @@ func (h *offeredHost) put(key, value string) {
 	}
 }
 
-// taken returns what Take does once the host has noticed its turn.
+// taken returns what Take does once the host has noticed its attempt.
 func (h *offeredHost) taken(ctx context.Context) error {
 	h.t.Helper()
 	var taken error
-	consultest.Eventually(h.t, "the turn", func(context.Context) error {
+	consultest.Eventually(h.t, "the attempt", func(context.Context) error {
 		taken = h.hosts.Take(ctx, h.staged)
 		if taken != nil && (strings.Contains(taken.Error(), "waits for its grant") || strings.Contains(taken.Error(), "has not begun")) {
 			return taken
@@ -165,8 +165,8 @@ func (h *offeredHost) arriveLate() {
 	}
 }
 
-// TestTurnTakenOnce: a turn is taken once, whatever becomes of the transaction's answer.
-func TestTurnTakenOnce(t *testing.T) {
+// TestGrantTakenOnce: an attempt is taken once, whatever becomes of the transaction's answer.
+func TestGrantTakenOnce(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]consultest.Fault{
 		"at once": {}, "answer lost": {Cut: 1}, "request lost": {Status: http.StatusInternalServerError},
@@ -188,15 +188,15 @@ func TestTurnTakenOnce(t *testing.T) {
 	}
 }
 
-// TestTurnWithdrawn: an offer that is withdrawn while its acceptance is on its way is not accepted, also not late.
-func TestTurnWithdrawn(t *testing.T) {
+// TestGrantWithdrawn: an offer that is withdrawn while its acceptance is on its way is not accepted, also not late.
+func TestGrantWithdrawn(t *testing.T) {
 	t.Parallel()
 	h := newOfferedHost(t, true, consultest.Fault{Status: http.StatusInternalServerError})
 	h.mu.Lock()
 	h.withdraw = true
 	h.mu.Unlock()
 	consultest.Eventually(t, "the transaction", func(ctx context.Context) error {
-		if err := h.hosts.Take(ctx, h.staged); !errors.Is(err, watch.ErrTurn) {
+		if err := h.hosts.Take(ctx, h.staged); !errors.Is(err, watch.ErrNotTaken) {
 			t.Fatalf("got %v, want that it waits", err)
 		}
 		h.mu.Lock()
@@ -216,13 +216,13 @@ func TestTurnWithdrawn(t *testing.T) {
 	}
 }
 
-// TestTurnVoid: an offer is void as soon as the cluster is paused, something of the stage is stopped, or no orchestrator has the
+// TestGrantVoid: an offer is void as soon as the cluster is paused, something of the stage is stopped, or no orchestrator has the
 // lock.
-func TestTurnVoid(t *testing.T) {
+func TestGrantVoid(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ key, value string }{
 		{cluster.KeyControl, `{"format":1,"paused":{"by":"ann"}}`},
-		{cluster.StageStopsKey("edge"), `{"format":1,"stops":[{"node":"n2","turn":"1.1.b","content":"new"}]}`},
+		{cluster.StageStopsKey("edge"), `{"format":1,"stops":[{"node":"n2","grant":"1.1.b","content":"new"}]}`},
 	} {
 		t.Run(tt.key, func(t *testing.T) {
 			t.Parallel()
@@ -233,7 +233,7 @@ func TestTurnVoid(t *testing.T) {
 				return []byte("old"), false, nil
 			}}, nil)
 			consultest.Eventually(t, "the transaction", func(ctx context.Context) error {
-				if err := h.hosts.Take(ctx, h.staged); !errors.Is(err, watch.ErrTurn) {
+				if err := h.hosts.Take(ctx, h.staged); !errors.Is(err, watch.ErrNotTaken) {
 					t.Fatalf("got %v, want that it waits", err)
 				}
 				h.mu.Lock()
@@ -251,13 +251,13 @@ func TestTurnVoid(t *testing.T) {
 	}
 }
 
-// TestTurnByHand: an offer that no orchestrator made is not taken.
-func TestTurnByHand(t *testing.T) {
+// TestGrantByHand: an offer that no orchestrator made is not taken.
+func TestGrantByHand(t *testing.T) {
 	t.Parallel()
 	byHand := newOfferedHost(t, false, consultest.Fault{})
 	for i := range 5 {
-		if err := byHand.hosts.Take(t.Context(), byHand.staged); !errors.Is(err, watch.ErrTurn) {
-			t.Fatalf("a turn that no orchestrator offered: %v", err)
+		if err := byHand.hosts.Take(t.Context(), byHand.staged); !errors.Is(err, watch.ErrNotTaken) {
+			t.Fatalf("an attempt that no orchestrator offered: %v", err)
 		}
 		consultest.Eventually(t, "a report of what it wants", func(context.Context) error {
 			if got, _ := byHand.reported(); got.Wants != "new" {

@@ -29,7 +29,7 @@ var documents = map[string]crashtest.Document{
 			if err != nil {
 				return err
 			}
-			return writeRecord(d, record{Grant: change.Held{Intent: &change.Intent{ID: content}}, Intended: &turnRecord{Files: files}})
+			return writeRecord(d, record{Grant: change.Held{Intent: &change.Intent{ID: content}}, Intended: &attemptRecord{Files: files}})
 		},
 		Read: func(base string) (string, error) {
 			d := dir(base, "s")
@@ -38,7 +38,7 @@ var documents = map[string]crashtest.Document{
 				return "", err
 			}
 			id := r.Grant.Intent.ID
-			if id != "new" { // those of a turn that has ended are no longer read
+			if id != "new" { // those of an attempt that has ended are no longer read
 				return id, nil
 			}
 			for i, f := range r.Intended.Files {

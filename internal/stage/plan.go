@@ -47,7 +47,7 @@ func (s Stops) Unresumed() bool {
 type Stop struct {
 	Node    string              `json:"node"`
 	Step    string              `json:"step,omitempty"` // the step of the gate, in words; without a node
-	Turn    string              `json:"turn"`           // ID of the grant
+	Grant   string              `json:"grant"`          // its ID
 	Content string              `json:"content"`        // digest of what failed on the host
 	Inputs  cluster.StageInputs `json:"inputs"`         // what changed with it
 	Since   time.Time           `json:"since"`
@@ -207,7 +207,7 @@ func windows(hosts []Host) (lists [][]pace.Window) {
 	return lists
 }
 
-// Plan decides which hosts are offered a turn. It is a pure function; its
+// Plan decides which hosts are offered a grant. It is a pure function; its
 // documents are copies.
 func Plan(book Book, stops Stops, s State, now time.Time) Planned {
 	p := newPlanner(book, stops, s, now)
@@ -393,12 +393,12 @@ func (p *planner) answers() {
 func (p *planner) recordFailures() {
 	for _, h := range p.hosts {
 		r, id := h.Report, h.Answer.ID
-		recorded := func(s Stop) bool { return s.Node == h.Node && s.Turn == id }
+		recorded := func(s Stop) bool { return s.Node == h.Node && s.Grant == id }
 		if !r.Unhealthy() || p.setBack(r) && p.Book.Past[h.Node] == id || slices.ContainsFunc(p.Stops.Stops, recorded) {
 			continue
 		}
 		p.Stops.Stops = append(p.Stops.Stops, Stop{
-			Node: h.Node, Turn: id, Content: h.Answer.Tag, Inputs: r.Taken, Since: p.now.Truncate(time.Second), Reason: r.Reason,
+			Node: h.Node, Grant: id, Content: h.Answer.Tag, Inputs: r.Taken, Since: p.now.Truncate(time.Second), Reason: r.Reason,
 		})
 		p.event(event.ChangeStopped, h.Node, "%s on %s: %s (%s)", stateText(r.State), h.Node, text.Line(r.Reason, 300), inputsText(r.Taken))
 	}
@@ -433,16 +433,16 @@ func (p *planner) forgetStops() {
 			return s.Resumed != nil || p.Book.Step == nil && !p.wanted(s.Inputs)
 		case h == nil:
 			return s.Resumed != nil || !p.wanted(s.Inputs)
-		case h.Answer.ID == s.Turn:
+		case h.Answer.ID == s.Grant:
 			past := s.Resumed == nil && p.setBack(h.Report)
 			if past {
 				if p.Book.Past == nil {
 					p.Book.Past = map[string]string{}
 				}
-				p.Book.Past[s.Node] = s.Turn
+				p.Book.Past[s.Node] = s.Grant
 			}
 			return past
-		case !change.Earlier(s.Turn, h.Answer.ID):
+		case !change.Earlier(s.Grant, h.Answer.ID):
 			return false // the report may be older than the stop
 		case h.Report.State == cluster.StageDone:
 			return true
@@ -474,9 +474,9 @@ func (s Stops) bad(h Host) bool {
 		if stop.Node != h.Node {
 			continue
 		}
-		same := stop.Turn == h.Answer.ID
+		same := stop.Grant == h.Answer.ID
 		recorded = recorded || same
-		older := change.Earlier(h.Answer.ID, stop.Turn) // the report is, so it may have failed
+		older := change.Earlier(h.Answer.ID, stop.Grant) // the report is, so it may have failed
 		if stop.Resumed == nil && (older || same && failed) {
 			return true
 		}

@@ -45,7 +45,7 @@ type host struct {
 	critical   bool
 	hold       string
 	drained    bool
-	wasOut     bool // it was out of service when it was offered its turn
+	wasOut     bool // it was out of service when it was offered a grant
 	stop       bool // on_unhealthy = "stop"
 	has, old   map[string]string
 	grant      change.Grant // as it was last written
@@ -130,7 +130,7 @@ func (w *world) plan() {
 	w.record(s, p)
 	for _, h := range w.hosts {
 		if h.report.Open() || h.seen.report.Open() {
-			w.gates.work = w.now // it had a turn until now
+			w.gates.work = w.now // it had a grant until now
 		}
 	}
 	w.checkGates(w.book.Step, s, p)
@@ -140,7 +140,7 @@ func (w *world) plan() {
 		w.spec++
 	}
 	if stopped && len(p.Offers) > 0 {
-		w.t.Fatalf("%v are offered a turn with stops that are replaced\n%s", p.Offers, strings.Join(w.log, "\n"))
+		w.t.Fatalf("%v are offered a grant with stops that are replaced\n%s", p.Offers, strings.Join(w.log, "\n"))
 	}
 	if stopped || len(p.Grants) > 0 || !text.SameJSON(w.book, p.Book) {
 		w.see()
@@ -154,9 +154,9 @@ func (w *world) plan() {
 		}
 		h.grant, h.wasOut = g, h.critical
 		if g.State == pace.Offered && (h.hold != "" || h.drained) {
-			w.t.Fatalf("%s is offered a turn, and is held or drained\n%s", n.Node, strings.Join(w.log, "\n"))
+			w.t.Fatalf("%s is offered a grant, and is held or drained\n%s", n.Node, strings.Join(w.log, "\n"))
 		}
-		w.note("turn of %s: %+v", n.Node, g)
+		w.note("grant of %s: %+v", n.Node, g)
 	}
 }
 
@@ -200,7 +200,7 @@ func granted(g change.Grant) (e kv.Entry[change.Grants]) {
 func (w *world) checkOffers(s stage.State, p stage.Planned) {
 	for _, bad := range s.Hosts {
 		resumed := func(stop stage.Stop) bool {
-			return stop.Node == bad.Node && stop.Turn == bad.Answer.ID && stop.Resumed != nil
+			return stop.Node == bad.Node && stop.Grant == bad.Answer.ID && stop.Resumed != nil
 		}
 		if !bad.Report.Unhealthy() || slices.ContainsFunc(p.Stops.Stops, resumed) {
 			continue
@@ -311,7 +311,7 @@ func (w *world) step() {
 func (w *world) check() {
 	var open, bad []string
 	for _, h := range w.hosts {
-		resumed := slices.ContainsFunc(w.stops.Stops, func(s stage.Stop) bool { return s.Node == h.node && s.Turn == h.answer.ID && s.Resumed != nil })
+		resumed := slices.ContainsFunc(w.stops.Stops, func(s stage.Stop) bool { return s.Node == h.node && s.Grant == h.answer.ID && s.Resumed != nil })
 		if h.report.Open() {
 			open = append(open, h.node)
 		}
@@ -329,7 +329,7 @@ func (w *world) note(format string, args ...any) {
 }
 
 // TestNeverMoreThanMaxParallel: whatever happens, no more hosts than the policy says
-// are between taking a turn and its end, and no host takes what failed on another one.
+// are between taking an attempt and its end, and no host takes what failed on another one.
 func TestNeverMoreThanMaxParallel(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(400) {
@@ -341,7 +341,7 @@ func TestNeverMoreThanMaxParallel(t *testing.T) {
 }
 
 // TestHoldsInStages: the same while operators hold and drain hosts. Hosts that are held or drained
-// get no turn, and have what they want once that has ended.
+// get no grant, and have what they want once that has ended.
 func TestHoldsInStages(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
@@ -460,9 +460,9 @@ func TestManyInputsKeepNoStop(t *testing.T) {
 	first := cluster.StageReport{Policy: policy, Rendered: true, State: cluster.StageDone, Taken: cluster.StageInputs{List: limit("older").List, More: 3}}
 	canary := cluster.StageReport{Policy: policy, Rendered: true, State: cluster.StageDone, Taken: bad, Wants: "good", Changed: good}
 	book := stage.Book{Active: true, Step: &stage.Step{
-		Number: 1, Kind: stage.StepTurn, Size: 1, Hosts: map[string]bool{"n1": true}, Inputs: bad, Gate: &pace.GateProgress{Failed: true},
+		Number: 1, Kind: stage.StepBatch, Size: 1, Hosts: map[string]bool{"n1": true}, Inputs: bad, Gate: &pace.GateProgress{Failed: true},
 	}}
-	stops := stage.Stops{Stops: []stage.Stop{{Step: "turn 1", Inputs: bad}}}
+	stops := stage.Stops{Stops: []stage.Stop{{Step: "batch 1", Inputs: bad}}}
 	hosts := []stage.Host{
 		{Host: up("n1"), Report: canary, Answer: took("1.2.s", "bad")}, {Host: up("n2"), Report: first, Answer: took("1.1.s", "older")},
 	}
@@ -473,7 +473,7 @@ func TestManyInputsKeepNoStop(t *testing.T) {
 	if p = stage.Plan(p.Book, p.Stops, stage.State{Stage: "edge", Session: "s", Hosts: hosts}, now); !slices.Equal(p.Offers, []string{"n1"}) {
 		t.Errorf("once no stop is left: got %+v", p)
 	}
-	stops.Stops[0] = stage.Stop{Node: "n1", Turn: "1.2.s", Inputs: bad}
+	stops.Stops[0] = stage.Stop{Node: "n1", Grant: "1.2.s", Inputs: bad}
 	book.Step.Gate = nil
 	hosts[0].Report.State, hosts[0].Report.Wants, hosts[0].Report.Changed = cluster.StageRestored, "", cluster.StageInputs{}
 	if p := stage.Plan(book, stops, stage.State{Stage: "edge", Session: "s", Hosts: hosts}, now); p.Stops.Unresumed() || p.Book.Step != nil || p.Book.Active {
@@ -486,11 +486,11 @@ func TestManyInputsKeepNoStop(t *testing.T) {
 func TestFailedBeforeItsStop(t *testing.T) {
 	t.Parallel()
 	host := &cluster.Host{Node: "n1", Report: cluster.Report{}.WithStage("edge", cluster.StageReport{State: cluster.StageFailed, Taken: limit("bad")}).WithAnswer(took("1.2.s", "bad"))}
-	stop := stage.Stop{Node: "n1", Turn: "1.2.s", Inputs: limit("bad")}
+	stop := stage.Stop{Node: "n1", Grant: "1.2.s", Inputs: limit("bad")}
 	resumed := stop
 	resumed.Resumed = &cluster.Hold{By: "ann"}
 	older := stop
-	older.Turn, older.Resumed = "1.1.s", resumed.Resumed
+	older.Grant, older.Resumed = "1.1.s", resumed.Resumed
 	for _, test := range []struct {
 		name  string
 		stops []stage.Stop
@@ -541,6 +541,6 @@ func BenchmarkPlan(b *testing.B) {
 		stage.Describe(stage.Documents{Book: plan.Book}, s, true, now)
 	}
 	if offered != 1 {
-		b.Fatalf("%d hosts were offered a turn, want the canary", offered)
+		b.Fatalf("%d hosts were offered a grant, want the canary", offered)
 	}
 }

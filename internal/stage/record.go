@@ -24,21 +24,21 @@ type record struct {
 	// Inputs what that is made of: the digest of each input by its id.
 	Has    string           `json:"has,omitempty"`
 	Inputs map[string]input `json:"inputs,omitempty"`
-	// Grant is what the host accepted last, and Turn what became of that. Intended is the turn that it is about to take.
-	Grant    change.Held `json:"grant,omitzero"`
-	Turn     turnRecord  `json:"turn,omitzero"`
-	Intended *turnRecord `json:"intended,omitempty"`
+	// Grant is what the host accepted last, and Attempt what became of that. Intended is the attempt that it is about to take.
+	Grant    change.Held    `json:"grant,omitzero"`
+	Attempt  attemptRecord  `json:"attempt,omitzero"`
+	Intended *attemptRecord `json:"intended,omitempty"`
 }
 
-// unused is r after a turn for which no file was replaced.
+// unused is r after an attempt for which no file was replaced.
 func (r record) unused() record {
-	r.Turn.State = ""
+	r.Attempt.State = ""
 	return r
 }
 
-// settled is r, in which the grant has ended once the turn is over.
+// settled is r, in which the grant has ended once the attempt is over.
 func (r record) settled(now time.Time) record {
-	if r.Grant.Open() && !r.Turn.open() {
+	if r.Grant.Open() && !r.Attempt.open() {
 		r.Grant.Ended = now.UTC().Truncate(time.Second)
 	}
 	return r
@@ -49,22 +49,22 @@ type input struct {
 	Digest string `json:"digest"`
 }
 
-// turnRecord is what a host does with a grant.
-type turnRecord struct {
+// attemptRecord is what a host does with a grant.
+type attemptRecord struct {
 	State  string              `json:"state,omitempty"` // one of cluster's; empty: nothing came of it
 	Reason string              `json:"reason,omitempty"`
 	Taken  cluster.StageInputs `json:"taken,omitzero"`
 	Inputs map[string]input    `json:"inputs,omitempty"` // of the content
 	Unit   string              `json:"unit,omitempty"`
 	Files  []oldFile           `json:"files,omitempty"`
-	// OldHas and OldInputs are Has and Inputs from before the turn.
+	// OldHas and OldInputs are Has and Inputs from before the attempt.
 	OldHas    string           `json:"old_has,omitempty"`
 	OldInputs map[string]input `json:"old_inputs,omitempty"`
 
 	Restore    bool          `json:"restore,omitempty"` // on_unhealthy = "restore"
 	MinHealthy time.Duration `json:"min_healthy,omitempty"`
 	Deadline   time.Duration `json:"deadline,omitempty"`
-	// Begun began with the turn, and Settling when the new files were in place. The deadline
+	// Begun began with the attempt, and Settling when the new files were in place. The deadline
 	// counts from there, whatever becomes of the process: from Settling, or from Begun while
 	// an interruption keeps the files from being in place.
 	Begun    durable.Stopwatch `json:"begun,omitzero"`
@@ -75,19 +75,19 @@ type turnRecord struct {
 // recordFormat is the format of a record.
 const recordFormat = 2
 
-// open reports whether the host is at work on the turn.
-func (t turnRecord) open() bool {
+// open reports whether the host is at work on the attempt.
+func (t attemptRecord) open() bool {
 	return t.State == cluster.StageChanging || t.State == cluster.StageSettling || t.State == cluster.StageRestoring
 }
 
 // overdue reports whether the replacement was interrupted and has not ended by the
-// deadline. It is for a turn that an earlier process left: one at work ends it itself.
-func (t turnRecord) overdue() bool {
+// deadline. It is for an attempt that an earlier process left: one at work ends it itself.
+func (t attemptRecord) overdue() bool {
 	return t.State == cluster.StageChanging && t.Begun.Elapsed() >= t.Deadline
 }
 
-// resumed returns the turn with the stopwatches that this boot continues.
-func (t turnRecord) resumed() turnRecord {
+// resumed returns the attempt with the stopwatches that this boot continues.
+func (t attemptRecord) resumed() attemptRecord {
 	switch t.State {
 	case cluster.StageChanging:
 		t.Begun = t.Begun.Resumed()
@@ -97,7 +97,7 @@ func (t turnRecord) resumed() turnRecord {
 	return t
 }
 
-// oldFile is a file as it was before the turn. Its content is a file beside the record.
+// oldFile is a file as it was before the attempt. Its content is a file beside the record.
 type oldFile struct {
 	Destination   string        `json:"destination"`
 	Name          string        `json:"name"` // of the template
@@ -160,8 +160,8 @@ func keepOld(dir string, files []replace.File, compare func(replace.File) ([]byt
 	return all, nil
 }
 
-// onDisk returns the digest of the files that a turn is about.
-func (t turnRecord) onDisk(compare func(replace.File) ([]byte, bool, error)) (string, error) {
+// onDisk returns the digest of the files that an attempt is about.
+func (t attemptRecord) onDisk(compare func(replace.File) ([]byte, bool, error)) (string, error) {
 	files := make([]replace.File, len(t.Files))
 	for i, old := range t.Files {
 		files[i] = replace.File{Name: old.Name, Destination: old.Destination}

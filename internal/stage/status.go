@@ -16,7 +16,7 @@ import (
 const (
 	StateStopped  = "stopped"  // a change failed, and no operator approved it
 	StateWaiting  = "waiting"  // hosts have not reported their first content yet
-	StateChanging = "changing" // hosts are at work, or wait for their turn
+	StateChanging = "changing" // hosts are at work, or wait for grants
 	StateDone     = "done"     // all hosts have what their data says
 )
 
@@ -47,7 +47,7 @@ type Status struct {
 // StepStatus is one step for people.
 type StepStatus struct {
 	Number   int                `json:"number"`
-	Text     string             `json:"text"` // the canary, zone "a" or turn 2
+	Text     string             `json:"text"` // the canary, zone "a" or batch 2
 	Hosts    []string           `json:"hosts"`
 	Gate     *pace.GateProgress `json:"gate,omitempty"` // once the step is done
 	Approved *cluster.Hold      `json:"approved,omitempty"`
@@ -58,11 +58,11 @@ type StepStatus struct {
 type HostStatus struct {
 	Node    string    `json:"node"`
 	Zone    string    `json:"zone,omitempty"`
-	State   string    `json:"state"`            // one of a report's, or "waiting"; empty: it has nothing of a turn
-	Since   time.Time `json:"since,omitzero"`   // of what Changed is about: since when it waits, else of its last turn
-	Changed []string  `json:"changed"`          // names of what changed: of what it waits for, else of its last turn
-	Reason  string    `json:"reason,omitempty"` // why its last turn failed
-	Waits   string    `json:"waits,omitempty"`  // why it has no turn, or no content
+	State   string    `json:"state"`            // one of a report's, or "waiting"; empty: it has nothing of an attempt
+	Since   time.Time `json:"since,omitzero"`   // of what Changed is about: since when it waits, else of its last attempt
+	Changed []string  `json:"changed"`          // names of what changed: of what it waits for, else of its last attempt
+	Reason  string    `json:"reason,omitempty"` // why its last attempt failed
+	Waits   string    `json:"waits,omitempty"`  // why it has no grants, or no content
 }
 
 // Describe returns what a plan would be made of, for people. It is a pure function.

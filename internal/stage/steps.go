@@ -18,18 +18,18 @@ import (
 const (
 	StepCanary = "canary" // the first hosts of a change
 	StepZone   = "zone"   // the hosts of one zone
-	StepTurn   = "turn"   // as many hosts as may change at the same time
+	StepBatch  = "batch"  // as many hosts as may change at the same time
 )
 
 // Step is the step of a change in a stage that has gates: hosts outside of it
-// get no turn before it has passed.
+// get no grant before it has passed.
 type Step struct {
 	Number int       `json:"number"` // from 1
 	Began  time.Time `json:"began"`
 	Kind   string    `json:"kind"`
 	Zone   string    `json:"zone,omitempty"` // of StepZone
 	Size   int       `json:"size,omitempty"` // how many hosts it admits; 0: all of the zone
-	// Hosts are the hosts that were offered a turn in it: true, once a host took it.
+	// Hosts are the hosts that were offered a grant in it: true, once a host took it.
 	Hosts  map[string]bool     `json:"hosts,omitempty"`
 	Inputs cluster.StageInputs `json:"inputs,omitzero"` // what changes on them; more than a report lists
 	// Gate is its gate, once nothing more is expected of its hosts; Rules is the policy
@@ -51,10 +51,10 @@ func (s Step) String() string {
 	case StepZone:
 		return fmt.Sprintf("zone %q", s.Zone)
 	}
-	return fmt.Sprintf("turn %d", s.Number)
+	return fmt.Sprintf("batch %d", s.Number)
 }
 
-// HostNames returns the hosts that took a turn in the step, sorted.
+// HostNames returns the hosts that took an attempt in the step, sorted.
 func (s Step) HostNames() []string {
 	names := []string{}
 	for _, node := range slices.Sorted(maps.Keys(s.Hosts)) {
@@ -275,7 +275,7 @@ func (p *planner) stepDone() bool {
 	return !slices.ContainsFunc(p.survey.Awaited(), func(m *pace.Member) bool { return step.Hosts[m.Node] || step.admits(p.byNode[m.Node]) })
 }
 
-// stepHolds returns why the present step keeps a host from its turn; empty: it does not.
+// stepHolds returns why the present step keeps a host from its attempt; empty: it does not.
 func (p *planner) stepHolds(h *ranked) string {
 	step := p.Book.Step
 	switch {
@@ -328,7 +328,7 @@ func (p *planner) nextStep(offers []pace.Offer) *Step {
 		return nil
 	}
 	allowed, _ := p.survey.Room()
-	next := &Step{Number: 1, Began: p.now, Kind: StepTurn, Size: allowed, Hosts: map[string]bool{}}
+	next := &Step{Number: 1, Began: p.now, Kind: StepBatch, Size: allowed, Hosts: map[string]bool{}}
 	switch step := p.Book.Step; {
 	case step == nil:
 	case len(step.Hosts) == 0: // no host took its grant: the step begins with another host

@@ -217,7 +217,7 @@ func (e *Engine) notify(j *job, now time.Time) {
 			r.Err, r.Failed = err, true
 		}
 	}
-	if errors.Is(r.Err, ErrTurn) && !e.once {
+	if errors.Is(r.Err, ErrNotTaken) && !e.once {
 		return // the stage reports it
 	}
 	if e.o.Rendered != nil && (r.Changed > 0 || r.Err != nil) {
@@ -303,7 +303,7 @@ func (e *Engine) schedule(j *job, now time.Time) {
 	switch {
 	case errors.Is(j.err, ErrHeld):
 		u.retry = now.Add(heldRetry)
-	case errors.Is(j.err, ErrTurn) && !e.once:
+	case errors.Is(j.err, ErrNotTaken) && !e.once:
 		u.failures, u.retry = 0, time.Time{} // Stager.Changes wakes it
 	case j.err != nil:
 		u.fail(now)
@@ -408,8 +408,8 @@ func (e *Engine) report(t *tmpl, j *job, i int, now time.Time) {
 		s.jobState, s.Held, s.waits, s.Failure = StateHeld, []string{oneLine(r.err)}, nil, failureOf(r.err, nil)
 	case r.err != nil:
 		s.jobState, s.Error, s.Failure = StateFailed, oneLine(r.err), failureOf(r.err, nil)
-	case errors.Is(j.err, ErrTurn) && !e.once:
-		s.jobState, s.waits = StateWaiting, []wait{{text: turnText(j.err)}}
+	case errors.Is(j.err, ErrNotTaken) && !e.once:
+		s.jobState, s.waits = StateWaiting, []wait{{text: notTakenText(j.err)}}
 	case j.err != nil:
 		s.jobState, s.Error, s.Failure = StateFailed, oneLine(j.err), failureOf(nil, j.err)
 	case len(r.missing) > 0:

@@ -16,21 +16,21 @@ import (
 	"github.com/jorc/jorc/internal/replace"
 )
 
-// ErrTurn: the files of a stage wait for the host's turn, so nothing was replaced.
-var ErrTurn = errors.New("new content is not taken")
+// ErrNotTaken: the files of a stage wait for a grant, so nothing was replaced.
+var ErrNotTaken = errors.New("new content is not taken")
 
-// TurnError says why the files of a stage are not replaced. It wraps ErrTurn.
-type TurnError struct{ Stage, Why string }
+// NotTakenError says why the files of a stage are not replaced. It wraps ErrNotTaken.
+type NotTakenError struct{ Stage, Why string }
 
-func (e *TurnError) Error() string { return fmt.Sprintf("stage %q: %s", e.Stage, e.Why) }
+func (e *NotTakenError) Error() string { return fmt.Sprintf("stage %q: %s", e.Stage, e.Why) }
 
-func (e *TurnError) Unwrap() error { return ErrTurn }
+func (e *NotTakenError) Unwrap() error { return ErrNotTaken }
 
-// turnText is why a unit waits for its turn.
-func turnText(err error) string {
-	var turn *TurnError
-	if errors.As(err, &turn) {
-		return turn.Error()
+// notTakenText is why a unit waits for a grant.
+func notTakenText(err error) string {
+	var e *NotTakenError
+	if errors.As(err, &e) {
+		return e.Error()
 	}
 	return oneLine(err)
 }
@@ -38,7 +38,7 @@ func turnText(err error) string {
 // Stager decides when the files of a stage are replaced. Package stage implements it.
 type Stager interface {
 	// Take returns nil if the host may replace its files by what s describes, or an
-	// error that wraps ErrTurn. The checks of the files have passed.
+	// error that wraps ErrNotTaken. The checks of the files have passed.
 	Take(ctx context.Context, s Staged) error
 	// Replaced notes the end of a job. taken: Take returned nil. If err is nil the
 	// files are as s says.
@@ -93,7 +93,7 @@ func (e *Engine) stagedUnit(j *job, u *replace.Unit) (done func(error)) {
 	}
 	if e.o.Stages == nil {
 		u.Gate = func(context.Context) (func(), error) {
-			return nil, &TurnError{conf.Name, "only a running agent takes new content"}
+			return nil, &NotTakenError{conf.Name, "only a running agent takes new content"}
 		}
 		return func(error) {}
 	}

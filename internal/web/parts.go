@@ -65,8 +65,8 @@ func Parts(s Status) []Part {
 	if l := s.Lease; l != nil {
 		parts = append(parts, Part{"lease", l.ID, l.State, l.Since, []string{l.Trouble, l.Reason, l.Waits}, l.Trouble != ""})
 	}
-	for i := range s.Turns {
-		parts = append(parts, turnPart(&s.Turns[i]))
+	for i := range s.Stages {
+		parts = append(parts, stagePart(&s.Stages[i]))
 	}
 	for i := range s.Services {
 		parts = append(parts, servicePart(&s.Services[i]))
@@ -133,8 +133,8 @@ func unknownTrigger(s Status, name string) bool {
 	return slices.ContainsFunc(s.Triggers, func(t Trigger) bool { return t.Trigger == name && t.Error != "" })
 }
 
-// turnPart is a stage in which something waits, runs, or failed.
-func turnPart(t *Turn) Part {
+// stagePart is a stage in which something waits, runs, or failed.
+func stagePart(t *Stage) Part {
 	p := Part{"stage", t.Stage, t.State, t.Since, []string{t.Reason}, t.Failed || t.Unorchestrated}
 	if len(t.Changed) > 0 {
 		p.Detail = append(p.Detail, "changed: "+strings.Join(t.Changed, ", "))

@@ -88,11 +88,11 @@ func TestParts(t *testing.T) {
 		}, "lease|jorc maintenance|asked|2025-03-01T09:00:00Z|a disk; the budget", false},
 		{func(s *Status) { s.Lease = &Lease{ID: "zincati", State: "ready", Trouble: "a check fails"} }, "lease|zincati|ready|-|a check fails", true},
 		{func(s *Status) {
-			s.Turns = []Turn{{Stage: "edge", State: "waiting", Changed: []string{"key a", "key b"}}}
+			s.Stages = []Stage{{Stage: "edge", State: "waiting", Changed: []string{"key a", "key b"}}}
 		}, "stage|edge|waiting|-|changed: key a, key b", false},
-		{func(s *Status) { s.Turns = []Turn{{Stage: "edge", State: "waiting", Unorchestrated: true}} }, "stage|edge|waiting|-|no orchestrator runs: no host is offered a grant", true},
+		{func(s *Status) { s.Stages = []Stage{{Stage: "edge", State: "waiting", Unorchestrated: true}} }, "stage|edge|waiting|-|no orchestrator runs: no host is offered a grant", true},
 		{func(s *Status) {
-			s.Turns = []Turn{{Stage: "edge", State: "restored", Reason: "checks fail", Failed: true}}
+			s.Stages = []Stage{{Stage: "edge", State: "restored", Reason: "checks fail", Failed: true}}
 		}, "stage|edge|restored|-|checks fail", true},
 		{func(s *Status) { s.Triggers = []Trigger{{Trigger: "t", Running: "j1"}} }, "trigger|t|running|-|job j1", false},
 		{func(s *Status) { s.Triggers = []Trigger{{Trigger: "t", Last: last}} }, "trigger|t|failed|2025-03-01T08:00:00Z|task t: exit code 1", true},

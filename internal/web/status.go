@@ -39,8 +39,8 @@ type Status struct {
 	Grant *Grant `json:"grant,omitempty"`
 	// Lease is what the host asked for by itself: to be out of service, with 'jorc maintenance' or FleetLock.
 	Lease *Lease `json:"lease,omitempty"`
-	// Turns are the stages in which this host waits for a turn, is at work on one, or failed.
-	Turns []Turn `json:"turns,omitempty"`
+	// Stages are the ones in which this host waits for a grant, is at work on one, or failed.
+	Stages []Stage `json:"stages,omitempty"`
 	// Rival reports that another agent uses this node's name; empty: none was noticed.
 	Rival string `json:"rival"`
 	// Resting is why no template is rendered now: the agent was killed for want of memory
@@ -93,8 +93,8 @@ type Lease struct {
 	Trouble string    `json:"trouble,omitempty"` // its time is over, and the host is not healthy
 }
 
-// Turn is how far a host is with new content of a stage.
-type Turn struct {
+// Stage is how far a host is with new content of a stage.
+type Stage struct {
 	Stage   string    `json:"stage"`
 	State   string    `json:"state"` // waiting, changing, settling, restoring, failed or restored
 	Since   time.Time `json:"since,omitzero"`
@@ -333,9 +333,9 @@ func (s Status) completed() Status {
 		utc(&o.Since, &o.Last)
 		o.Decisions = append([]Decision{}, o.Decisions...)
 	}
-	s.Turns = slices.Clone(s.Turns)
-	for i := range s.Turns {
-		utc(&s.Turns[i].Since)
+	s.Stages = slices.Clone(s.Stages)
+	for i := range s.Stages {
+		utc(&s.Stages[i].Since)
 	}
 	if s.Grant != nil {
 		g := *s.Grant

@@ -139,7 +139,7 @@ func fleet(t *testing.T) (base string, h *http.Client) {
 		r.Stages = map[string]cluster.StageReport{"pool": {Policy: cluster.StagePolicy{MaxParallel: "1"}, Wants: "00", Changed: input}}
 		return r, nil
 	}))
-	stops := stage.Stops{Stops: []stage.Stop{{Node: "a", Turn: "1", Content: "00", Inputs: input, Since: time.Now(), Reason: "its checks failed", Resumed: &cluster.Hold{By: "ann", Since: time.Now()}}}}
+	stops := stage.Stops{Stops: []stage.Stop{{Node: "a", Grant: "1", Content: "00", Inputs: input, Since: time.Now(), Reason: "its checks failed", Resumed: &cluster.Hold{By: "ann", Since: time.Now()}}}}
 	must(kv.NewDoc[stage.Stops](c.Store(), cluster.StageStopsKey("pool"), 1).CompareAndSwap(ctx, kv.Entry[stage.Stops]{}, stops))
 	must(c.SetState(ctx, "b", cluster.CategoryConfig, cluster.CategoryState{State: cluster.StateFailed, Detail: "no space left", LogURL: "https://logs.example/1"}))
 	rollouts := rollout.New(consulClient, "jorc", "default")

@@ -169,7 +169,7 @@ func (f *Cluster) Orchestrate(name string) {
 	}).Run)
 }
 
-// Stage makes a host report a stage in which it waits for a turn because of what changed.
+// Stage makes a host report a stage in which it waits for a grant because of what changed.
 func (f *Cluster) Stage(name, stage string, changed ...string) {
 	f.t.Helper()
 	f.Must(f.ReportWriter(f.Node(name)).Change(f.t.Context(), func(r cluster.Report) (cluster.Report, error) {
@@ -196,7 +196,7 @@ func (f *Cluster) FailStage(name, of, reason string, changed ...string) {
 	f.t.Helper()
 	id := cluster.FilesChange(of)
 	var g change.Grant
-	consultest.Eventually(f.t, f.Node(name)+" is offered a turn", func(ctx context.Context) error {
+	consultest.Eventually(f.t, f.Node(name)+" is offered a grant", func(ctx context.Context) error {
 		grants, err := change.GrantsAt(f.Store(), f.Node(name)).Get(ctx)
 		if g = grants.Value.Of(id); err == nil && g.State != pace.Offered {
 			err = errors.New("no turn")

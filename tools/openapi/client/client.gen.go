@@ -1796,20 +1796,20 @@ type StageExemption struct {
 
 // StageHostStatus HostStatus is one host of a stage.
 type StageHostStatus struct {
-	// Changed names of what changed: of what it waits for, else of its last turn
+	// Changed names of what changed: of what it waits for, else of its last attempt
 	Changed []string `json:"changed"`
 	Node    string   `json:"node"`
 
-	// Reason why its last turn failed
+	// Reason why its last attempt failed
 	Reason *string `json:"reason,omitempty"`
 
-	// Since of what Changed is about: since when it waits, else of its last turn
+	// Since of what Changed is about: since when it waits, else of its last attempt
 	Since *time.Time `json:"since,omitempty"`
 
-	// State one of a report's, or "waiting"; empty: it has nothing of a turn
+	// State one of a report's, or "waiting"; empty: it has nothing of an attempt
 	State string `json:"state"`
 
-	// Waits why it has no turn, or no content
+	// Waits why it has no grants, or no content
 	Waits *string `json:"waits,omitempty"`
 	Zone  *string `json:"zone,omitempty"`
 }
@@ -1862,7 +1862,7 @@ type StageStepStatus struct {
 	Hosts  []string          `json:"hosts"`
 	Number int64             `json:"number"`
 
-	// Text the canary, zone "a" or turn 2
+	// Text the canary, zone "a" or batch 2
 	Text string `json:"text"`
 
 	// Waits what the next step waits for
@@ -1873,6 +1873,9 @@ type StageStepStatus struct {
 type StageStop struct {
 	// Content digest of what failed on the host
 	Content string `json:"content"`
+
+	// Grant its ID
+	Grant string `json:"grant"`
 
 	// Inputs what changed with it
 	Inputs ClusterStageInputs `json:"inputs"`
@@ -1885,9 +1888,6 @@ type StageStop struct {
 
 	// Step the step of the gate, in words; without a node
 	Step *string `json:"step,omitempty"`
-
-	// Turn ID of the grant
-	Turn string `json:"turn"`
 }
 
 // Target Target is hosts as Prometheus' HTTP service discovery takes them.
