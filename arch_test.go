@@ -21,56 +21,56 @@ import (
 
 const module = "github.com/jorc/jorc/"
 
-// layers gives each package its floor; a package imports only from lower ones,
-// never from its own.
-var layers = map[string]float64{
-	"cmd/jorc":              9,
-	"internal/dev":          8.5, // an agent and what it needs to be tried out
-	"internal/agent":        8,
-	"internal/ui":           7.5, // the fleet on a screen: views, API, server
-	"internal/ui/pages":     7.7, // its HTML
-	"internal/converge":     7,
-	"internal/diagnostics":  7.5, // an archive for a bug report
-	"internal/control":      7.2, // how commands of a host ask its agent for a lease
-	"internal/fleetlock":    7.2, // how other programs do
-	"internal/lease":        6.5, // a host that asks to be out of service
-	"internal/orchestrator": 7,
-	"internal/stage":        6.5, // new content of files, with the amounts and the order of rollouts
-	"internal/change":       5.5, // how changes reach hosts: offers, answers, the ledger
-	"internal/budget":       6.7, // who is out of service for changes of all kinds
-	"internal/runs":         6.5, // runs hosts' workflows, with the limits of rollouts
-	"templates":             5.5, // files that ship; workflow takes them in, and their tests render them with watch
-	"internal/rollout":      6,
-	"internal/workflow":     6,
-	"internal/web":          6,
-	"internal/cluster":      5,
-	"internal/watch":        5,
-	"internal/fixture":      5.5, // tests of templates without Consul
+// floors gives each package its floor: one above the highest from which it and its tests import. A package
+// imports only from lower ones, never from its own.
+var floors = map[string]int{
+	"cmd/jorc":              15,
+	"internal/dev":          14, // an agent and what it needs to be tried out
+	"internal/legacy":       14, // what only old systems need
+	"internal/agent":        13,
+	"internal/ui/pages":     13, // its HTML
+	"internal/diagnostics":  12, // an archive for a bug report
+	"internal/ui":           12, // the fleet on a screen: views, API, server
+	"internal/orchestrator": 11,
+	"internal/budget":       10, // who is out of service for changes of all kinds
+	"internal/control":      10, // how commands of a host ask its agent for a lease
+	"internal/fleetlock":    10, // how other programs do
+	"internal/converge":     9,
+	"internal/doctor":       9, // from the table of keys; and whether a rollout can progress
+	"internal/lease":        9, // a host that asks to be out of service
+	"internal/runs":         9, // runs hosts' workflows, with the limits of rollouts
+	"internal/rollout":      8,
+	"internal/stage":        8, // new content of files, with the amounts and the order of rollouts
+	"internal/workflow":     8,
+	"internal/change":       7, // how changes reach hosts: offers, answers, the ledger
+	"templates":             7, // files that ship; workflow takes them in, and their tests render them with watch
+	"internal/cluster":      6,
 	"internal/blocker":      5,
-	"internal/legacy":       8.5, // what only old systems need
-	"internal/doctor":       6.2, // from the table of keys; and whether a rollout can progress
-	"internal/profile":      4,
-	"internal/slots":        4,
+	"internal/fixture":      5, // tests of templates without Consul
+	"internal/slots":        5,
 	"internal/catalog":      4,
-	"internal/replace":      4,
-	"internal/supervise":    5,
-	"internal/kv":           3,
-	"internal/consul":       2,
-	"internal/migrate":      2, // other tools' configuration; its tests load the result
-	"internal/config":       1,
+	"internal/kv":           4,
+	"internal/watch":        4,
+	"internal/consul":       3,
+	"internal/expiry":       3,
+	"internal/migrate":      3, // other tools' configuration; its tests load the result
+	"internal/supervise":    3,
+	"internal/config":       2,
+	"internal/replace":      2,
 	"internal/command":      1,
-	"internal/durable":      0,
-	"internal/concurrency":  0,
-	"internal/schedule":     0.5,
-	"internal/metrics":      0.5,
-	"internal/text":         0,
-	"internal/event":        0,   // kinds of events
-	"internal/pace":         0.5, // who is out of service, and who may be
-	"internal/templatetree": 0,
 	"internal/filewatch":    1,
-	"internal/expiry":       1.5,
-	"internal/licenses":     0,
+	"internal/pace":         1, // who is out of service, and who may be
+	"internal/profile":      1,
+	"internal/schedule":     1,
 	"internal/terminal":     1,
+	"internal/web":          1,
+	"internal/concurrency":  0,
+	"internal/durable":      0,
+	"internal/event":        0,
+	"internal/licenses":     0,
+	"internal/metrics":      0,
+	"internal/templatetree": 0,
+	"internal/text":         0,
 }
 
 // beside are packages that stand outside the house; only tests and other
@@ -148,14 +148,14 @@ func importPath(spec *ast.ImportSpec) string {
 	return name
 }
 
-// TestImportsGoDown: a file imports only packages of lower layers; tests may
+// TestImportsGoDown: a file imports only packages of lower floors; tests may
 // also use what stands beside the house.
 func TestImportsGoDown(t *testing.T) {
 	for _, s := range sources(t) {
 		outside := slices.Contains(beside, s.dir)
-		floor, known := layers[s.dir]
+		floor, known := floors[s.dir]
 		if !known && !outside && s.dir != "." {
-			t.Errorf("%s: package %s has no layer: give it one in arch_test.go and docs/ARCHITECTURE.md", s.path, s.dir)
+			t.Errorf("%s: package %s has no floor: give it one in arch_test.go and docs/ARCHITECTURE.md", s.path, s.dir)
 			continue
 		}
 		for _, spec := range s.ast.Imports {
@@ -169,8 +169,8 @@ func TestImportsGoDown(t *testing.T) {
 				}
 				continue
 			}
-			if layers[to] >= floor {
-				t.Errorf("%s: %s (layer %v) imports %s (layer %v)", s.position(spec), s.dir, floor, to, layers[to])
+			if floors[to] >= floor {
+				t.Errorf("%s: %s (floor %d) imports %s (floor %d)", s.position(spec), s.dir, floor, to, floors[to])
 			}
 		}
 	}
