@@ -12,6 +12,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
+	"github.com/jorc/jorc/internal/raced"
 	"github.com/jorc/jorc/internal/recorded"
 	"github.com/jorc/jorc/internal/stage"
 	"github.com/jorc/jorc/internal/text"
@@ -332,7 +333,7 @@ func (w *world) note(format string, args ...any) {
 // are between taking an attempt and its end, and no host takes what failed on another one.
 func TestNeverMoreThanMaxParallel(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(400) {
+	for seed := range raced.Histories(400) {
 		w := newWorld(t, seed)
 		for range 600 {
 			w.step()
@@ -344,7 +345,7 @@ func TestNeverMoreThanMaxParallel(t *testing.T) {
 // get no grant, and have what they want once that has ended.
 func TestHoldsInStages(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(200) {
+	for seed := range raced.Histories(200) {
 		w := newWorld(t, seed)
 		w.holds = true
 		for range 600 {
@@ -359,7 +360,7 @@ func TestHoldsInStages(t *testing.T) {
 // TestEverythingArrives: without bad values all hosts come to have what they want.
 func TestEverythingArrives(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(200) {
+	for seed := range raced.Histories(200) {
 		w := newWorld(t, seed)
 		for range 300 {
 			w.step()
@@ -374,7 +375,7 @@ func TestEverythingArrives(t *testing.T) {
 func TestSetBackEndsTheStop(t *testing.T) {
 	t.Parallel()
 	failed, gates := 0, 0
-	for seed := range uint64(200) {
+	for seed := range raced.Histories(200) {
 		w := newWorld(t, seed)
 		for range 100 {
 			w.step()
