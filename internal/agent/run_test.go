@@ -201,7 +201,7 @@ func TestStopWhileReloading(t *testing.T) {
 template "t" {
   contents       = "{{ key \"k\" }}"
   destination    = "DIR/t"
-  reload         = ["sh", "-c", "echo run >>DIR/runs; trap '' TERM; test -e DIR/quick || while :; do sleep 60; done"]
+  reload         = ["sh", "-c", "trap '' TERM; echo run >>DIR/runs; test -e DIR/quick || while :; do sleep 60; done"]
   reload_timeout = "1h"
 }
 `)

@@ -477,7 +477,7 @@ func TestFailedReplacement(t *testing.T) {
 func TestNameReturns(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	p := app("echo start; trap 'echo end; exit' TERM; sleep 1000 & wait")
+	p := app("trap 'echo end; exit' TERM; echo start; sleep 1000 & wait")
 	s.Configure([]config.Process{p}, nil)
 	s.wantOutput("start\n")
 	s.running()

@@ -223,7 +223,7 @@ func hanging() scenario {
 		`[ ! -e $DIR/pids ] || exit 0
 		setsid sh -c 'echo $$ >$DIR/other; mv $DIR/other $DIR/pids; while :; do sleep 600; done' &
 		while [ ! -e $DIR/pids ]; do sleep 0.01; done
-		echo here; trap "" TERM; while :; do sleep 600; done`))}, Success}
+		trap "" TERM; echo here; while :; do sleep 600; done`))}, Success}
 }
 
 // TestCrashWhileRunning: what a killed jorc left running is gone before the
