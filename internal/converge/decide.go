@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jorc/jorc/internal/text"
 	"github.com/jorc/jorc/internal/workflow"
 )
 
@@ -182,7 +183,7 @@ func decideValidating(f *facts, now time.Time) decision {
 	case !f.checksKnown:
 		d.detail = "asking for the health checks of this host"
 	default:
-		d.detail = "health checks have until " + at.Format(time.TimeOnly) + " to pass: " + list(f.failing)
+		d.detail = "health checks have until " + at.Format(time.TimeOnly) + " to pass: " + text.Few("; ", f.failing, 5)
 		d.wake(at)
 	}
 	return d
@@ -200,22 +201,6 @@ func cycleText(cycle []string) string {
 		text += name
 	}
 	return fmt.Sprintf("%s: static requirements form a cycle, so each waits for the next for ever: move one of them into a template or a task, or ask there for \"addressable\"", text)
-}
-
-// list is what a slice holds, bounded.
-func list(all []string) string {
-	const most = 5
-	text := ""
-	for i, s := range all {
-		if i == most {
-			return fmt.Sprintf("%s and %d more", text, len(all)-most)
-		}
-		if i > 0 {
-			text += "; "
-		}
-		text += s
-	}
-	return text
 }
 
 // decideClosed finds out whether an attempt has to be made.
@@ -301,7 +286,7 @@ func decideStart(f *facts, now time.Time, version string) decision {
 		return d
 	case f.requires && len(f.missing) > 0 && len(f.cycle) > 0:
 		d.phase, d.detail, d.cycle = PhaseFailed, cycleText(f.cycle), true
-		d.waiting, d.outcome = "cycle "+list(f.cycle), Failed
+		d.waiting, d.outcome = "cycle "+text.Few("; ", f.cycle, 5), Failed
 		return d
 	case f.requires && len(f.missing) > 0:
 		d.detail, d.waiting = waitingFor(f.missing), targets(f.missing)
@@ -358,7 +343,7 @@ func decideSettled(f *facts, now time.Time) decision {
 		d.detail = drainedText
 		return d
 	case fails:
-		d.do, d.detail = doInvalid, "health checks fail: "+list(f.failing)
+		d.do, d.detail = doInvalid, "health checks fail: "+text.Few("; ", f.failing, 5)
 	case f.held() != "":
 		d.detail = "held: " + f.held()
 	case !asks.IsZero() && a.Validation == "":

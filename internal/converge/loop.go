@@ -13,6 +13,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/durable"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // loop decides and acts until ctx ends, or a single pass has its outcome.
@@ -169,7 +170,7 @@ func (c *Converger) act(ctx context.Context, f *facts, do action) {
 }
 
 func (f *facts) checksWhy() string {
-	return fmt.Sprintf("health checks fail: %s", list(f.failing))
+	return fmt.Sprintf("health checks fail: %s", text.Few("; ", f.failing, 5))
 }
 
 // saveProgress saves what changed. While it cannot be nothing is begun, and it is

@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // Audited reports whether the event is part of the audit: a change that a command
@@ -40,15 +40,12 @@ func operatorChanges(log cluster.AuditLog, last AuditMark) []Event {
 
 // changeEvent is the event for a change.
 func changeEvent(c cluster.AuditEntry) Event {
-	keys := strings.Join(c.Keys, ", ")
-	if c.More > 0 {
-		keys += fmt.Sprintf(" and %d more", c.More)
-	}
-	text := c.Command + " by " + cmp.Or(c.By, "unknown")
+	keys := text.FewOf(", ", c.Keys, len(c.Keys)+c.More)
+	said := c.Command + " by " + cmp.Or(c.By, "unknown")
 	if c.Reason != "" {
-		text += ": " + c.Reason
+		said += ": " + c.Reason
 	}
-	return Event{Kind: event.OperatorChange, Text: text + " (" + keys + ")", Audit: &c}
+	return Event{Kind: event.OperatorChange, Text: said + " (" + keys + ")", Audit: &c}
 }
 
 // lastChange is the mark of the last change of the log among events; of none it is

@@ -293,7 +293,7 @@ func (d *difference) services(before, now View, nodes []string) {
 		case a.Functional() > 0 && b.Functional() == 0:
 			e.Kind = event.ServiceDown
 		}
-		e.Text = fmt.Sprintf("%s: %s (on %s)", name, b, few(where[name], 5))
+		e.Text = fmt.Sprintf("%s: %s (on %s)", name, b, text.Few(", ", where[name], 5))
 		d.add(e)
 	}
 	for _, node := range slices.Sorted(maps.Keys(more)) {

@@ -196,14 +196,6 @@ func (a *Aggregate) add(n NodeView) {
 	}
 }
 
-// few joins at most n names.
-func few(names []string, n int) string {
-	if len(names) <= n {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:n], ", "), len(names)-n)
-}
-
 func orNone(s string) string {
 	if s == "" {
 		return "none"

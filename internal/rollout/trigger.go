@@ -346,10 +346,7 @@ func (s Stored) behind(v State, now time.Time) *Superseded {
 func (b Superseded) String() string {
 	list := fmt.Sprintf("%s not at %s", text.Count(b.Count, "is", "are"), b.Version)
 	if b.Count > 0 {
-		list += ": " + strings.Join(b.Behind, ", ")
-	}
-	if b.Count > len(b.Behind) {
-		list += ", …"
+		list += ": " + text.FewOf(", ", b.Behind, b.Count)
 	}
 	if len(b.Failed) > 0 {
 		list += "; failed: " + strings.Join(b.Failed, ", ")

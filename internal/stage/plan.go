@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jorc/jorc/internal/change"
@@ -417,10 +416,7 @@ func inputsText(inputs cluster.StageInputs) string {
 	if len(names) == 0 {
 		return "what changed is not known"
 	}
-	if inputs.More > 0 {
-		names = append(names, fmt.Sprintf("%d more", inputs.More))
-	}
-	return "changed: " + strings.Join(names, ", ")
+	return "changed: " + text.FewOf(", ", names, len(names)+inputs.More)
 }
 
 // forgetStops removes stops that no longer count: the host took another change
