@@ -98,8 +98,13 @@ func (p *planner) schedule(a *Active) {
 			p.pass(a, node, j)
 		}
 	}
+	p.again(rules.Plan().Again)
+	admitted := p.admitted(a)
+	if !slices.ContainsFunc(a.Roster[:admitted], func(node string) bool { _, begun := a.Jobs[node]; return !begun && p.after(a, node) }) {
+		return // as of most rules at most times
+	}
 	var begin []string
-	for _, o := range p.offers(a, p.wants(a, rules.Closed())) {
+	for _, o := range p.offers(a, p.wants(a, admitted, rules.Closed())) {
 		p.claim(o.Node, r.ID)
 		p.enqueue(a, o, 1, nil)
 		begin = append(begin, o.Node)
@@ -109,10 +114,10 @@ func (p *planner) schedule(a *Active) {
 	}
 }
 
-// wants is what a run wants of its members, in their order; closed is why its windows let none begin.
-func (p *planner) wants(a *Active, closed string) []pace.Want {
+// wants is what a run wants of its members, of which the first are admitted, in their order; closed is why its windows let
+// none begin.
+func (p *planner) wants(a *Active, admitted int, closed string) []pace.Want {
 	r := &a.Run
-	admitted := p.admitted(a)
 	wants := make([]pace.Want, 0, len(a.Roster))
 	for i, node := range a.Roster {
 		w := pace.Want{Node: node, Undisturbed: !r.disturbs(p.members[node])}
@@ -407,6 +412,7 @@ func (p *planner) onManager(a *Active) {
 		return
 	}
 	rules := p.survey(a, nil)
+	p.again(rules.Plan().Again)
 	for _, node := range a.Roster {
 		if j, queued := a.Jobs[node]; queued && !j.State.Ended() {
 			p.takenBack(a, rules, node, j)
