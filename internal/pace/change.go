@@ -352,6 +352,8 @@ type Change struct {
 	// Asked is what is known of the run that its gate asked for; nil: nothing is.
 	Asked *GateRun
 	Words Words
+
+	paced *bool // as Paced says, for all hosts; nil: not asked yet
 }
 
 // Words are how texts name a change of one kind.
@@ -366,7 +368,12 @@ type Words struct {
 }
 
 // Paced reports whether hosts need a grant to begin.
-func (c *Change) Paced() bool { return !c.Policy.Plain() }
+func (c *Change) Paced() bool {
+	if c.paced != nil {
+		return *c.paced
+	}
+	return !c.Policy.Plain()
+}
 
 // places returns the account as the change sees it; nil: it needs no place.
 func (c *Change) places(a *Account) *Account {

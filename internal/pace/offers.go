@@ -28,6 +28,9 @@ func (v *Survey) stopped() Reason {
 	return Reason{}
 }
 
+// Bars is why the member is offered no grant, however much room there is.
+func (v *Survey) Bars(m Member) Reason { return cmp.Or(v.stopped(), v.barred(m)) }
+
 // barred is why a grant of this member alone has to wait.
 func (v *Survey) barred(m Member) Reason {
 	if m.Want.Apart != "" {

@@ -204,3 +204,23 @@ func TestPolicyString(t *testing.T) {
 		}
 	}
 }
+
+// TestPlain: a policy is plain exactly if it is stored as the empty one.
+func TestPlain(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		policy pace.Policy
+		plain  bool
+	}{
+		{pace.Policy{}, true},
+		{pace.Policy{Batches: []pace.Amount{}, Order: []pace.Role{}, Windows: []pace.Window{}}, true},
+		{pace.Policy{MaxParallel: pace.Amount{N: 1}}, false},
+		{pace.Policy{Order: []pace.Role{{Name: "db"}}}, false},
+		{pace.Policy{OnFailure: pace.OnFailurePause}, false},
+		{pace.Policy{Gate: pace.Gate{Workflow: "smoke"}}, false},
+	} {
+		if got := test.policy.Plain(); got != test.plain || got != test.policy.Equal(pace.Policy{}) {
+			t.Errorf("%+v: plain %v, want %v", test.policy, got, test.plain)
+		}
+	}
+}

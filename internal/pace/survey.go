@@ -32,7 +32,8 @@ type Survey struct {
 // NewSurvey returns how the change stands.
 func NewSurvey(s Situation, c Change, now time.Time) *Survey {
 	v := &Survey{Situation: s, Change: c, now: now}
-	v.Unfrozen = c.Unfrozen || !c.Disturbs
+	paced := c.Paced()
+	v.Unfrozen, v.paced = c.Unfrozen || !c.Disturbs, &paced
 	if v.freezing == nil {
 		v.freezing = newFreezing(s.Freezes, now)
 	}

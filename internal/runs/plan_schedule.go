@@ -187,17 +187,17 @@ func (p *planner) offers(a *Active, wants []pace.Want) []pace.Offer {
 	survey := p.survey(a, wants)
 	plan := survey.Plan()
 	p.again(plan.Again)
-	undisturbed := map[string]bool{}
-	waiting := -len(plan.Offers)
-	for i := range wants {
-		w := &wants[i]
-		undisturbed[w.Node] = w.Undisturbed
-		if !w.Has && !w.Granted && w.Later == "" {
-			waiting++
+	for i := range survey.Members {
+		m := &survey.Members[i]
+		if m.State != pace.Pending || m.Want.Later != "" {
+			continue
+		}
+		if why := survey.Bars(*m); !why.None() && why.Code != pace.BecausePaused { // the run itself says that it was stopped
+			set(p.waits, a.Run.ID, m.Node, why.Text("the run"))
 		}
 	}
 	for _, o := range plan.Offers {
-		if !undisturbed[o.Node] {
+		if a.Run.disturbs(p.members[o.Node]) {
 			p.taken = append(p.taken, o.Node)
 		}
 	}
@@ -205,24 +205,9 @@ func (p *planner) offers(a *Active, wants []pace.Want) []pace.Offer {
 		demand := p.demand(a)
 		for _, d := range plan.Denied {
 			demand.Nodes = append(demand.Nodes, d.Node)
+			set(p.waits, a.Run.ID, d.Node, d.Limit.String())
 		}
 		p.out.Denied = append(p.out.Denied, demand)
-	}
-	if waiting == 0 {
-		return plan.Offers
-	}
-	outlook := survey.Outlook()
-	for _, m := range survey.Members {
-		if m.Want.Later != "" {
-			continue
-		}
-		switch why := outlook.Why(m); why.Code {
-		case pace.BecauseHas, pace.BecauseGranted, pace.BecausePaused, pace.BecauseStep, pace.BecauseRoom, pace.BecauseNext: // of the run itself
-		case pace.BecauseBudget:
-			set(p.waits, a.Run.ID, m.Node, why.Limit.String())
-		default:
-			set(p.waits, a.Run.ID, m.Node, why.Text("the run"))
-		}
 	}
 	return plan.Offers
 }

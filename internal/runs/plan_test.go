@@ -626,6 +626,24 @@ func BenchmarkPlan(b *testing.B) {
 	}
 }
 
+// BenchmarkPlanWaiting plans a run of which a tenth of 5,000 members may execute at the same time, while they do; the others wait.
+func BenchmarkPlanWaiting(b *testing.B) {
+	names := make([]string, 5000)
+	for i := range names {
+		names[i] = fmt.Sprintf("node-%05d", i)
+	}
+	w := newWorld(names...)
+	w.ask("r", Request{Workflow: "w", Limits: Limits{MaxParallel: pace.Amount{N: 10, Percent: true}}})
+	w.plan()
+	runs := slices.Collect(maps.Values(w.runs))
+	s := Situation{Now: w.now, Members: w.members, Holder: "h", Grace: time.Minute}
+	for b.Loop() {
+		if c := Plan(s, runs, w.queues); len(c.Queues) != 0 {
+			b.Fatal(len(c.Queues))
+		}
+	}
+}
+
 // TestPlanRebooting: a host that reboots for its job may be away for ten minutes; for any other it is lost
 // after the grace.
 func TestPlanRebooting(t *testing.T) {
