@@ -119,13 +119,16 @@ test-system: consul ## run the tests that need root, nginx, haproxy, PostgreSQL,
 	$(MAKE) tools/ajv/node_modules
 	GO='$(GO)' CONSUL_BIN='$(CONSUL)' tools/test-tagged system -race -timeout 20m
 
+# Fleets wait for one another more than they compute.
+FLEETS ?= $(shell n=$$(nproc); echo $$((n < 3 ? 3 : n)))
+
 .PHONY: test-fleet
 test-fleet: build consul ## run several hosts in network namespaces; needs root, haproxy, iproute2 and iptables
 	@missing=; \
 	for program in haproxy ip tc iptables-restore; do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
 	[ -z "$$missing" ] || { echo "make test-fleet: missing:$$missing (apt-get install haproxy iproute2 iptables)" >&2; exit 1; }; \
 	[ "$$(id -u)" = 0 ] || { echo "make test-fleet: must be run as root" >&2; exit 1; }
-	GO='$(GO)' CONSUL_BIN='$(CONSUL)' JORC_BIN='$(abspath $(BIN)/jorc)' tools/test-tagged fleet -timeout 15m
+	GO='$(GO)' CONSUL_BIN='$(CONSUL)' JORC_BIN='$(abspath $(BIN)/jorc)' tools/test-tagged fleet -timeout 25m -parallel $(FLEETS)
 
 .PHONY: test-regressions
 test-regressions: consul ## put faults of the past back, one after the other: a test must notice each; writes docs/regressions.md: [NAMES='NAME…']

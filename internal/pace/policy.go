@@ -79,7 +79,7 @@ func (p Policy) Plain() bool {
 	if len(p.Batches)+len(p.Order)+len(p.Windows) > 0 {
 		return false
 	}
-	p.Batches, p.Order, p.Windows = nil, nil, nil // an empty list is none
+	p.Batches, p.Order, p.Windows = nil, nil, nil // empty lists say nothing
 	return reflect.ValueOf(p).IsZero()
 }
 

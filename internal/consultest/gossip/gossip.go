@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// Member is what the pool is told of a member: its name, and the tags of Serf.
+// Member is what the pool knows of a member: its name, and the tags of Serf.
 type Member struct {
 	Name string
 	Tags [][2]string
@@ -39,7 +39,7 @@ func Client(name string, i int) Member {
 	}}
 }
 
-// Bystander returns the member name that is no agent of Consul: the leader neither
+// Bystander returns the member name that is not an agent of Consul: the leader neither
 // registers its node nor deregisters it, and leaves serfHealth to others.
 func Bystander(name string) Member { return Member{Name: name} }
 
