@@ -410,7 +410,7 @@ func TestSetBackEndsTheStop(t *testing.T) {
 		w.set("a", before, false)
 		w.arrive()
 	}
-	if failed < 50 {
+	if failed < 50 && !raced.Enabled {
 		t.Errorf("of 200 worlds %d were stopped, %d of them by a gate", failed, gates)
 	}
 }
