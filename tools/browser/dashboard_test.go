@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 
@@ -78,6 +79,16 @@ func TestDashboard(t *testing.T) {
 	w.shows("stage pool is stopped", "jorc --cluster=prod stage show pool")
 	db.jorc("cluster", "profile", "set", "workers", "8")
 	w.shows("nothing")
+	for _, h := range hosts { // one that is out of service from here on would keep the others waiting, and its reload heals it
+		eventually(t, "another value on "+h.server.Node, func() error {
+			data, err := os.ReadFile(h.path("pool.conf"))
+			if err == nil && !strings.Contains(string(data), "workers 8") {
+				err = fmt.Errorf("got %q", data)
+			}
+			return err
+		})
+	}
+	db.jorc("change", "wait", "files.pool", "--timeout", "1m")
 	w.open(base + "/change?id=files.pool")
 	w.shows("done")
 
