@@ -210,7 +210,7 @@ func (r *Run) blocker(s Situation) pace.Blocker {
 		return pace.BlockedByCluster
 	case !pace.WindowsOpen(r.Request.Windows, s.Now):
 		return pace.BlockedByWindow
-	case frozen && r.Request.Disturbs && r.Request.DuringFreeze == "":
+	case frozen && r.Request.DuringFreeze == "" && slices.ContainsFunc(s.Members, func(m cluster.Member) bool { return r.disturbs(&m) }):
 		return pace.BlockedByFreeze
 	}
 	return pace.BlockedByHosts

@@ -349,3 +349,30 @@ func TestAllFail(t *testing.T) {
 		})
 	}
 }
+
+// TestBlocker: what a run in progress waits for; whether it disturbs is asked as everywhere else, of its members' workflows, too.
+func TestBlocker(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	frozen := pace.Freezes{{ID: "f1", From: now.Add(-time.Hour), To: now.Add(time.Hour)}}
+	disturbing := []cluster.Member{{Node: "a", Disturbing: []string{"w"}}}
+	for name, test := range map[string]struct {
+		run  Run
+		s    Situation
+		want pace.Blocker
+	}{
+		"approval":             {Run{State: NeedsApproval}, Situation{}, pace.BlockedByPromotion},
+		"stopped":              {Run{State: Running, Stopped: "2 failed"}, Situation{}, pace.BlockedByPause},
+		"paused cluster":       {Run{State: Pending}, Situation{Still: "paused"}, pace.BlockedByCluster},
+		"window":               {Run{Request: Request{Windows: windowsAt(t, "14:00-15:00")}}, Situation{}, pace.BlockedByWindow},
+		"freeze":               {Run{Request: Request{Workflow: "w", Disturbs: true}}, Situation{Freezes: frozen, Members: []cluster.Member{{Node: "a"}}}, pace.BlockedByFreeze},
+		"freeze, by workflow":  {Run{Request: Request{Workflow: "w"}}, Situation{Freezes: frozen, Members: disturbing}, pace.BlockedByFreeze},
+		"exception":            {Run{Request: Request{Workflow: "w", Exceptions: pace.Exceptions{DuringFreeze: "why"}}}, Situation{Freezes: frozen, Members: disturbing}, pace.BlockedByHosts},
+		"freeze, no disturber": {Run{Request: Request{Workflow: "v"}}, Situation{Freezes: frozen, Members: disturbing}, pace.BlockedByHosts},
+	} {
+		test.s.Now = now
+		if got := test.run.blocker(test.s); got != test.want {
+			t.Errorf("%s: it waits for %q, want %q", name, got, test.want)
+		}
+	}
+}
