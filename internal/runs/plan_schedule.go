@@ -90,7 +90,7 @@ func (p *planner) schedule(a *Active) {
 		return
 	}
 	p.stop(a)
-	rules := p.survey(a, nil)
+	rules := p.rules(a)
 	for _, node := range a.Roster {
 		j, ok := a.Jobs[node]
 		if ok && !j.State.Ended() && !p.takenBack(a, rules, node, j) {
@@ -98,7 +98,6 @@ func (p *planner) schedule(a *Active) {
 			p.pass(a, node, j)
 		}
 	}
-	p.again(rules.Plan().Again)
 	admitted := p.admitted(a)
 	if !slices.ContainsFunc(a.Roster[:admitted], func(node string) bool { _, begun := a.Jobs[node]; return !begun && p.after(a, node) }) {
 		return // as of most rules at most times
@@ -151,6 +150,14 @@ func (p *planner) wants(a *Active, admitted int, closed string) []pace.Want {
 	return wants
 }
 
+// rules is the survey of a run without its members: when its windows and freezes let any begin. The plan is due again when
+// that changes.
+func (p *planner) rules(a *Active) *pace.Survey {
+	v := p.survey(a, nil)
+	p.again(v.Plan().Again)
+	return v
+}
+
 // survey is a run as package pace sees it, with what it wants of members. Its steps are its own: see admitted.
 func (p *planner) survey(a *Active, wants []pace.Want) *pace.Survey {
 	r := &a.Run
@@ -186,7 +193,6 @@ func (p *planner) survey(a *Active, wants []pace.Want) *pace.Survey {
 func (p *planner) offers(a *Active, wants []pace.Want) []pace.Offer {
 	survey := p.survey(a, wants)
 	plan := survey.Plan()
-	p.again(plan.Again)
 	for i := range survey.Members {
 		m := &survey.Members[i]
 		if m.State != pace.Pending || m.Want.Later != "" {
@@ -396,8 +402,7 @@ func (p *planner) onManager(a *Active) {
 	if r.State == NeedsApproval || r.State == Pending || r.State.Ended() {
 		return
 	}
-	rules := p.survey(a, nil)
-	p.again(rules.Plan().Again)
+	rules := p.rules(a)
 	for _, node := range a.Roster {
 		if j, queued := a.Jobs[node]; queued && !j.State.Ended() {
 			p.takenBack(a, rules, node, j)
