@@ -221,13 +221,7 @@ func (w *Want) freezes() bool { return w.DuringFreeze == "" && !w.Undisturbed }
 
 // places returns the account as the host sees it; nil: it needs no place.
 func (w *Want) places(a *Account) *Account {
-	switch {
-	case w.Undisturbed:
-		return nil
-	case w.OverBudget != "":
-		return a.Over()
-	}
-	return a
+	return placesOf(a, !w.Undisturbed, w.OverBudget != "")
 }
 
 // Phase says how far a change has come.
@@ -377,10 +371,15 @@ func (c *Change) Paced() bool {
 
 // places returns the account as the change sees it; nil: it needs no place.
 func (c *Change) places(a *Account) *Account {
+	return placesOf(a, c.Disturbs, c.OverBudget)
+}
+
+// placesOf returns an account as what disturbs sees it, or what does not, with or without the limits of the budget.
+func placesOf(a *Account, disturbs, overBudget bool) *Account {
 	switch {
-	case !c.Disturbs:
+	case !disturbs:
 		return nil
-	case c.OverBudget:
+	case overBudget:
 		return a.Over()
 	}
 	return a
