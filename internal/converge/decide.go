@@ -343,7 +343,7 @@ func decideSettled(f *facts, now time.Time) decision {
 		d.detail = drainedText
 		return d
 	case fails:
-		d.do, d.detail = doInvalid, "health checks fail: "+text.Few("; ", f.failing, 5)
+		d.do, d.detail = doInvalid, f.checksWhy()
 	case f.held() != "":
 		d.detail = "held: " + f.held()
 	case !asks.IsZero() && a.Validation == "":
