@@ -204,10 +204,10 @@ func Join(ctx context.Context, server string, at *net.UDPAddr, members []Member)
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	if _, err := conn.Write(state(at, members)); err != nil {
-		return fmt.Errorf("join the gossip at %s: %w", server, err)
+	if _, err = conn.Write(state(at, members)); err == nil {
+		_, err = io.Copy(io.Discard, conn) // the server's own state; then it takes ours in
 	}
-	if _, err = io.Copy(io.Discard, conn); err != nil { // the server's own state; then it takes ours in
+	if err != nil {
 		return fmt.Errorf("join the gossip at %s: %w", server, err)
 	}
 	return nil
