@@ -83,7 +83,7 @@ func TestFrozenSteps(t *testing.T) {
 		for i, zone := range []string{"x", "x", "y"} {
 			h := stage.Host{Host: pace.Host{Node: fmt.Sprint("n", i+1), Zone: zone, Up: true}, Report: cluster.StageReport{Policy: policy, Rendered: true, Wants: "c", Changed: changes}}
 			switch {
-			case i == 0: // it has taken its attempt
+			case i == 0: // it has accepted its grant
 				h.Report = cluster.StageReport{Policy: policy, Rendered: true, State: cluster.StageDone, Taken: changes}
 				h.Answer = took("1.1.s", "c")
 			case i == 1 || !policy.ZoneByZone:

@@ -44,7 +44,7 @@ type Part struct {
 	Failing func(ctx context.Context, services []string) ([]string, error)
 }
 
-// Hosts is the host's side of its stages: it takes attempts for the template engine,
+// Hosts is the host's side of its stages: it accepts grants for the template engine,
 // watches the checks after that, and brings the old files back. What it holds is on
 // the disk and in Consul, so it outlives the process.
 type Hosts struct {
@@ -413,7 +413,7 @@ func (d *driven) Held() (held change.Held, asks bool) {
 	return d.record.Grant, true
 }
 
-// Keep implements change.Part: the old files are kept before an attempt may be taken.
+// Keep implements change.Part: the old files are kept before a grant may be accepted.
 func (d *driven) Keep(held change.Held) error {
 	_, files, _ := d.hosts.current()
 	d.mu.Lock()

@@ -38,12 +38,12 @@ type offeredHost struct {
 	staged watch.Staged
 
 	mu       sync.Mutex
-	body     []byte // of the first transaction that takes the attempt
+	body     []byte // of the first transaction that accepts the grant
 	withdraw bool   // the orchestrator withdraws it meanwhile
 	session  string // of the lock; empty: no orchestrator has it
 }
 
-// newOfferedHost starts a host with an attempt of the lock's holder, or without a session.
+// newOfferedHost starts a host with an offer of the lock's holder, or without a session.
 func newOfferedHost(t *testing.T, orchestrated bool, fault consultest.Fault) *offeredHost {
 	t.Helper()
 	h := &offeredHost{t: t, server: consultest.Start(t), fault: fault}
@@ -84,7 +84,7 @@ func newOfferedHost(t *testing.T, orchestrated bool, fault consultest.Fault) *of
 	return h
 }
 
-// take is the fault of the first transaction that takes an attempt.
+// take is the fault of the first transaction that accepts a grant.
 func (h *offeredHost) take(r *http.Request) consultest.Fault {
 	body, err := io.ReadAll(r.Body)
 	r.Body = io.NopCloser(bytes.NewReader(body))
@@ -122,11 +122,11 @@ func (h *offeredHost) put(key, value string) {
 	}
 }
 
-// taken returns what Take does once the host has noticed its attempt.
+// taken returns what Take does once the host has noticed its offer.
 func (h *offeredHost) taken(ctx context.Context) error {
 	h.t.Helper()
 	var taken error
-	consultest.Eventually(h.t, "the attempt", func(context.Context) error {
+	consultest.Eventually(h.t, "the grant", func(context.Context) error {
 		taken = h.hosts.Take(ctx, h.staged)
 		if taken != nil && (strings.Contains(taken.Error(), "waits for its grant") || strings.Contains(taken.Error(), "has not begun")) {
 			return taken
@@ -165,7 +165,7 @@ func (h *offeredHost) arriveLate() {
 	}
 }
 
-// TestGrantTakenOnce: an attempt is taken once, whatever becomes of the transaction's answer.
+// TestGrantTakenOnce: a grant is accepted once, whatever becomes of the transaction's answer.
 func TestGrantTakenOnce(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]consultest.Fault{
@@ -257,7 +257,7 @@ func TestGrantByHand(t *testing.T) {
 	byHand := newOfferedHost(t, false, consultest.Fault{})
 	for i := range 5 {
 		if err := byHand.hosts.Take(t.Context(), byHand.staged); !errors.Is(err, watch.ErrNotTaken) {
-			t.Fatalf("an attempt that no orchestrator offered: %v", err)
+			t.Fatalf("a grant that no orchestrator offered: %v", err)
 		}
 		consultest.Eventually(t, "a report of what it wants", func(context.Context) error {
 			if got, _ := byHand.reported(); got.Wants != "new" {

@@ -330,7 +330,7 @@ func (w *world) note(format string, args ...any) {
 }
 
 // TestNeverMoreThanMaxParallel: whatever happens, no more hosts than the policy says
-// are between taking an attempt and its end, and no host takes what failed on another one.
+// are between accepting a grant and its end, and no host takes what failed on another one.
 func TestNeverMoreThanMaxParallel(t *testing.T) {
 	t.Parallel()
 	for seed := range raced.Histories(400) {

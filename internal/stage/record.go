@@ -24,7 +24,7 @@ type record struct {
 	// Inputs what that is made of: the digest of each input by its id.
 	Has    string           `json:"has,omitempty"`
 	Inputs map[string]input `json:"inputs,omitempty"`
-	// Grant is what the host accepted last, and Attempt what became of that. Intended is the attempt that it is about to take.
+	// Grant is what the host accepted last, and Attempt what became of that. Intended is the attempt that it is about to make.
 	Grant    change.Held    `json:"grant,omitzero"`
 	Attempt  attemptRecord  `json:"attempt,omitzero"`
 	Intended *attemptRecord `json:"intended,omitempty"`

@@ -46,7 +46,7 @@ func (w *world) record(s stage.State, p stage.Planned) {
 	if w.recorder == nil {
 		return
 	}
-	kind := "attempts"
+	kind := "grants"
 	switch {
 	case len(p.Events) > 0:
 		kind = p.Events[0].Kind

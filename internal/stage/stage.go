@@ -1,7 +1,7 @@
 // Package stage brings new content of files to hosts one after the other. A host
-// whose staged files would change says so in its report and waits for a grant of package change,
-// its attempt. The orchestrator decides who gets one (Plan); the host accepts it, replaces its files and
-// ends its attempt when its checks have passed (Hosts). If they do not, its old files return or the new
+// whose staged files would change says so in its report and waits for a grant of package change.
+// The orchestrator decides who gets one (Plan); the host accepts it and replaces its files, and the
+// grant ends when its checks have passed (Hosts). If they do not, its old files return or the new
 // ones stay for inspection, and the change is stopped: no other host takes it.
 //
 // docs/stages.md is the guide, and docs/adr/0015 says why.
@@ -148,7 +148,7 @@ func (s *Stages) Resume(ctx context.Context, stage, node string, by cluster.Hold
 	return resumed, err
 }
 
-// GiveUp gives up on the attempts that a host has: it no longer counts as out of service for them, and its place is free. by
+// GiveUp gives up on the grants that a host has: it no longer counts as out of service for them, and its place is free. by
 // is who does, and reason why. It returns the stages; without one change.ErrNoGrant, or what kv.Doc.Update
 // returns.
 func GiveUp(ctx context.Context, c *cluster.Cluster, node, by, reason string) (stages []string, err error) {

@@ -58,7 +58,7 @@ type StepStatus struct {
 type HostStatus struct {
 	Node    string    `json:"node"`
 	Zone    string    `json:"zone,omitempty"`
-	State   string    `json:"state"`            // one of a report's, or "waiting"; empty: it has nothing of an attempt
+	State   string    `json:"state"`            // one of a report's, or "waiting"; empty: it has accepted no grant
 	Since   time.Time `json:"since,omitzero"`   // of what Changed is about: since when it waits, else of its last attempt
 	Changed []string  `json:"changed"`          // names of what changed: of what it waits for, else of its last attempt
 	Reason  string    `json:"reason,omitempty"` // why its last attempt failed

@@ -54,7 +54,7 @@ func (s Step) String() string {
 	return fmt.Sprintf("batch %d", s.Number)
 }
 
-// HostNames returns the hosts that took an attempt in the step, sorted.
+// HostNames returns the hosts that accepted a grant in the step, sorted.
 func (s Step) HostNames() []string {
 	names := []string{}
 	for _, node := range slices.Sorted(maps.Keys(s.Hosts)) {
@@ -275,7 +275,7 @@ func (p *planner) stepDone() bool {
 	return !slices.ContainsFunc(p.survey.Awaited(), func(m *pace.Member) bool { return step.Hosts[m.Node] || step.admits(p.byNode[m.Node]) })
 }
 
-// stepHolds returns why the present step keeps a host from its attempt; empty: it does not.
+// stepHolds returns why the present step keeps a host from a grant; empty: it does not.
 func (p *planner) stepHolds(h *ranked) string {
 	step := p.Book.Step
 	switch {
