@@ -89,7 +89,7 @@ TEST_PACKAGES ?= $(shell n=$$(nproc); echo $$((n < 6 ? 6 : n)))
 TEST_GOGC ?= 400
 
 # Packages with random histories of planners, which are gone through without the race detector: see internal/raced.
-HISTORIES = $(shell grep -rl --include='*_test.go' 'raced\.Histories(' internal | xargs -n1 dirname | sort -u | sed 's,^,./,')
+HISTORIES = $(shell grep -rl --include='*_test.go' 'raced\.Histories\>' internal | xargs -n1 dirname | sort -u | sed 's,^,./,')
 
 # RERUN=2, as .ci/run has it, runs tests that failed again: see tools/gotest.
 GOTEST = GO='$(GO)' $(CURDIR)/tools/gotest
