@@ -1806,7 +1806,7 @@ type StageHostStatus struct {
 	// Since of what Changed is about: since when it waits, else of its last attempt
 	Since *time.Time `json:"since,omitempty"`
 
-	// State one of a report's, or "waiting"; empty: it has nothing of an attempt
+	// State one of a report's, or "waiting"; empty: it has accepted no grant
 	State string `json:"state"`
 
 	// Waits why it has no grants, or no content
