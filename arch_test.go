@@ -42,6 +42,8 @@ var floors = map[string]int{
 	"internal/rollout":      8,
 	"internal/stage":        8, // new content of files, with the amounts and the order of rollouts
 	"internal/workflow":     8,
+	"internal/inventory":    7, // members for Ansible and for people
+	"internal/leaders":      7, // who leads
 	"internal/change":       7, // how changes reach hosts: offers, answers, the ledger
 	"templates":             7, // files that ship; workflow takes them in, and their tests render them with watch
 	"internal/cluster":      6,
@@ -75,7 +77,7 @@ var floors = map[string]int{
 
 // beside are packages that stand outside the house; only tests and other
 // packages of this list import them.
-var beside = []string{"internal/consultest", "internal/consultest/gossip", "internal/configtest", "internal/consulmodel", "internal/crashtest", "internal/fleettest", "internal/leasetest", "internal/raced", "internal/recorded", "internal/ui/uitest", "internal/vaulttest", "fleet", "sim", "bench", "demo", "deploy/examples", "deploy/packages", "deploy/prometheus"}
+var beside = []string{"internal/consultest", "internal/consultest/gossip", "internal/clustertest", "internal/configtest", "internal/consulmodel", "internal/crashtest", "internal/fleettest", "internal/leasetest", "internal/raced", "internal/recorded", "internal/ui/uitest", "internal/vaulttest", "fleet", "sim", "bench", "demo", "deploy/examples", "deploy/packages", "deploy/prometheus"}
 
 // owners are the only packages that import a library, or anything below it.
 var owners = map[string][]string{

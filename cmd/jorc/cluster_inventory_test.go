@@ -11,13 +11,13 @@ import (
 	"github.com/jorc/jorc/internal/consultest"
 )
 
-// inventory is what Ansible reads.
-type inventory struct {
+// ansibleInventory is what Ansible reads.
+type ansibleInventory struct {
 	Meta   struct{ Hostvars map[string]map[string]any }
 	groups map[string][]string
 }
 
-func readInventory(t *testing.T, text string) (i inventory) {
+func readInventory(t *testing.T, text string) (i ansibleInventory) {
 	t.Helper()
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(text), &all); err != nil {

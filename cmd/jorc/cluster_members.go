@@ -11,6 +11,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/inventory"
+	"github.com/jorc/jorc/internal/leaders"
 	"github.com/jorc/jorc/internal/profile"
 )
 
@@ -208,11 +210,11 @@ func (e *environment) writeInventory(c *cli.Context, cl *target, all []cluster.M
 	if err != nil {
 		return err
 	}
-	inventory := cluster.NewInventory(cl.Name(), p, all)
+	hosts := inventory.ForAnsible(cl.Name(), p, all)
 	if !c.IsSet("host") {
-		return writeJSON(c.App.Writer, inventory)
+		return writeJSON(c.App.Writer, hosts)
 	}
-	vars, ok := inventory.Host(c.String("host"))
+	vars, ok := hosts.Host(c.String("host"))
 	if !ok {
 		return fmt.Errorf("host %q is not in the inventory: 'jorc cluster members' lists the members", c.String("host"))
 	}
@@ -433,12 +435,12 @@ func elect(c *cli.Context, cl *target) (cluster.Leaders, error) {
 	}
 	if !c.IsSet("grace") {
 		var err error
-		if grace, err = cl.LeaderGracePeriod(c.Context); err != nil {
+		if grace, err = leaders.GracePeriod(c.Context, cl.Cluster); err != nil {
 			return cluster.Leaders{}, err
 		}
 	}
 	// The place of a retired leader stays empty for as long as always.
-	return cl.ElectAndWait(c.Context, cluster.Timing{Replace: grace}, func(failing, retired []string) {
+	return leaders.ElectAndWait(c.Context, cl.Cluster, cluster.Timing{Replace: grace}, func(failing, retired []string) {
 		for _, node := range failing {
 			note(c, "leader %s is failing: replaced if it has not recovered in %s", node, grace)
 		}

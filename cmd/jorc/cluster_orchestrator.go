@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/inventory"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
 )
@@ -362,14 +363,14 @@ func depsCommand(env *environment) *cli.Command {
 			"In a cycle that no other provider breaks the members wait for each other without end.",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "check", Usage: "print cycles and nothing else; exit 1 when there is one", DisableDefaultText: true},
-			&cli.StringFlag{Name: "format", Usage: "`FORMAT`: " + joinOr(cluster.DepsFormats()), Value: cluster.DepsText},
+			&cli.StringFlag{Name: "format", Usage: "`FORMAT`: " + joinOr(inventory.Formats()), Value: inventory.Text},
 		},
 		Action: env.showDeps,
 	}
 }
 
 func (e *environment) showDeps(c *cli.Context) error {
-	if err := oneOf(c, "format", c.String("format"), cluster.DepsFormats()...); err != nil {
+	if err := oneOf(c, "format", c.String("format"), inventory.Formats()...); err != nil {
 		return err
 	}
 	cl, err := e.existing(c, "")
@@ -380,7 +381,7 @@ func (e *environment) showDeps(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	g, check := cluster.Dependencies(members), c.Bool("check")
+	g, check := inventory.Dependencies(members), c.Bool("check")
 	switch {
 	case e.format(c) == formatJSON:
 		err = e.writeJSON(c.App.Writer, g.Document())

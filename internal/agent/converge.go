@@ -12,6 +12,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/converge"
+	"github.com/jorc/jorc/internal/inventory"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/rollout"
 )
@@ -98,7 +99,7 @@ func (p *part) cycle(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	graph := cluster.Dependencies(members)
+	graph := inventory.Dependencies(members)
 	if !graph.InCycle(p.node) {
 		return nil, nil
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/leaders"
 	"github.com/jorc/jorc/internal/profile"
 )
 
@@ -110,12 +111,12 @@ func (p *part) runMember(ctx context.Context) error {
 		return keeper.Run(ctx)
 	})
 	g.Go(func() error {
-		return p.cluster.NewElection(cluster.ElectionOptions{Node: p.node, Log: log}).Run(ctx)
+		return leaders.NewElection(p.cluster.Cluster, leaders.ElectionOptions{Node: p.node, Log: log}).Run(ctx)
 	})
 	if p.conf.Member.OnLead != "" || p.conf.Member.OnStepDown != "" {
 		g.Go(func() error {
 			return p.onceSteppedDown(ctx, func(ctx context.Context) error {
-				return p.cluster.Lead(ctx, p.node, cluster.Timing{}, p.runLeaderWorkflows)
+				return leaders.Lead(ctx, p.cluster.Cluster, p.node, cluster.Timing{}, p.runLeaderWorkflows)
 			})
 		})
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/leaders"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/workflow"
@@ -198,7 +199,7 @@ func (p *part) stepDownIfReplaced(ctx context.Context) {
 		}
 	}
 	p.stepDown(true)
-	p.cluster.ConfirmStepDown(ctx, p.node, cluster.Timing{})
+	leaders.ConfirmStepDown(ctx, p.cluster.Cluster, p.node, cluster.Timing{})
 }
 
 // leads reports whether this member leads, by an answer within the time for which a leader

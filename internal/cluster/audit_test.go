@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/profile"
 )
@@ -18,7 +19,7 @@ import (
 // is bounded, however long the texts are.
 func TestAuditConcurrentWriters(t *testing.T) {
 	t.Parallel()
-	own, s := initialized(t)
+	own, s := clustertest.Initialized(t)
 	const writers, each, kept = 20, 10, 100
 	long := strings.Repeat("long ", 200)
 	value := func(i int) profile.Value {

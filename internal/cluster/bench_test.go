@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
@@ -100,7 +101,7 @@ func withReference(c *cluster.Cluster, key string, tries *atomic.Int64) error {
 
 func benchmarkIncrement(b *testing.B, first *cluster.Cluster, clusters []*cluster.Cluster, one func(*cluster.Cluster, string, *atomic.Int64) error, alone *float64) {
 	key := fmt.Sprintf("%s-%d", b.Name(), b.N)
-	if err := set(b, first, key, "0", profile.Ref{}); err != nil {
+	if err := clustertest.Set(b, first, key, "0", profile.Ref{}); err != nil {
 		b.Fatal(err)
 	}
 	var left, tries, longest atomic.Int64
@@ -146,7 +147,7 @@ func increment(v profile.Value) (profile.Value, error) {
 // BenchmarkMembers reads and filters 5,000 members with their hosts; the target
 // is 250 ms.
 func BenchmarkMembers(b *testing.B) {
-	c, s := initialized(b)
+	c, s := clustertest.Initialized(b)
 	client := s.Client()
 	batch := c.Store().NonAtomicBatch()
 	tree := kv.NewTree[cluster.Record](c.Store(), cluster.PrefixHosts, 1).Ending(cluster.EndMember)

@@ -118,7 +118,7 @@ func paramValidators() map[string]profile.Validator {
 			if v.IsNull() {
 				return nil
 			}
-			_, err := parseGracePeriod(v, Timing{}.withDefaults())
+			_, err := parseGracePeriod(v, Timing{}.WithDefaults())
 			return err
 		},
 		ParamEligible: func(v profile.Value) error {
@@ -143,6 +143,9 @@ func (c *Cluster) Name() string { return c.name }
 
 // Store returns the keys of the cluster.
 func (c *Cluster) Store() *kv.Store { return c.store }
+
+// Client is how the cluster reaches Consul.
+func (c *Cluster) Client() *consul.Client { return c.client }
 
 func path(segments ...string) string {
 	var parts []string

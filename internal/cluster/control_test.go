@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/text"
 )
@@ -39,7 +40,7 @@ func TestHeld(t *testing.T) {
 // exceptions below wider ones.
 func TestControl(t *testing.T) {
 	t.Parallel()
-	c, _ := newCluster(t)
+	c, _ := clustertest.New(t)
 	ctx := t.Context()
 	h := cluster.Hold{Since: time.Now().UTC().Truncate(time.Second), Reason: "why"}
 	type step struct {
@@ -154,7 +155,7 @@ func TestHoldsEnd(t *testing.T) {
 // TestHoldAgain: a hold that is there gets another end; one that is over begins again.
 func TestHoldAgain(t *testing.T) {
 	t.Parallel()
-	c, _ := newCluster(t)
+	c, _ := clustertest.New(t)
 	ctx, since := t.Context(), time.Now().UTC().Truncate(time.Second)
 	scopes := []cluster.Scope{{}, {Role: "db"}, {Node: "n"}}
 	stored := func(s cluster.Scope) cluster.Hold {

@@ -5,9 +5,9 @@ import (
 	"maps"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
@@ -25,7 +25,7 @@ func damage(t *testing.T, s *consultest.Server, key string) {
 // shown and chosen, is named, and costs its member no leadership.
 func TestDamagedRecord(t *testing.T) {
 	t.Parallel()
-	c, s := twoMembers(t)
+	c, s := clustertest.TwoMembers(t)
 	damage(t, s, "jorc/prod/host/a/member")
 	damage(t, s, "jorc/prod/nodes/b")
 	_, err := c.Members(t.Context(), cluster.MembersOptions{})
@@ -62,8 +62,8 @@ func TestDamagedRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantLeaders("a", "b")
-	addNode(t, s, "0", "passing", "passing")
-	join(t, c, "0")
+	clustertest.AddNode(t, s, "0", "passing", "passing")
+	clustertest.Join(t, c, "0")
 	damage(t, s, "jorc/prod/host/0/member")
 	if left, err := c.Leave(t.Context(), "a", false); !left || err != nil {
 		t.Errorf("Leave of a damaged member: %t, %v", left, err)
@@ -82,20 +82,11 @@ func TestDamagedRecord(t *testing.T) {
 	wantIs(t, "Elect where nobody knows who leads", err, kv.ErrDamaged)
 }
 
-// TestDamagedLeaderIsReplaced: that the record of a leader which fails cannot be
-// read keeps no other from taking its place.
-func TestDamagedLeaderIsReplaced(t *testing.T) {
-	t.Parallel()
-	c, s := twoMembers(t)
-	damage(t, s, "jorc/prod/host/a/member")
-	wantFailover(t, c, s, cluster.Timing{StepDown: 100 * time.Millisecond, Replace: 200 * time.Millisecond})
-}
-
 // TestKeeperRepairs: a record that was damaged by hand is what the member's own
 // files say again; one of a newer jorc is left alone.
 func TestKeeperRepairs(t *testing.T) {
 	t.Parallel()
-	c, s := initialized(t)
+	c, s := clustertest.Initialized(t)
 	files := cluster.Record{Roles: []string{"db"}, Zone: "r1", Params: params(t, `{"disks": 4}`)}
 	keep(t, c, cluster.RecordSyncOptions{Node: "n", Files: files})
 	const want = `{"roles":["db"],"zone":"r1","params":{"disks":4},"declared":{"params":["disks"]}}`

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/profile"
 )
 
@@ -11,16 +12,16 @@ import (
 // no param makes another member a leader.
 func TestDerivedParams(t *testing.T) {
 	t.Parallel()
-	c, _ := initialized(t)
-	join(t, c, "first", "db")
-	join(t, c, "second", "db")
-	yes := value(t, "true")
+	c, _ := clustertest.Initialized(t)
+	clustertest.Join(t, c, "first", "db")
+	clustertest.Join(t, c, "second", "db")
+	yes := clustertest.Value(t, "true")
 	for _, key := range []string{"cluster/leader", "cluster/manager", "cluster/own"} {
 		if err := c.SetMemberParam(t.Context(), "second", key, yes, profile.Ref{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := set(t, c, "cluster/leader", "true", profile.Ref{}); err != nil {
+	if err := clustertest.Set(t, c, "cluster/leader", "true", profile.Ref{}); err != nil {
 		t.Fatal(err)
 	}
 	for expr, want := range map[string]int{
@@ -63,7 +64,7 @@ func TestDerivedParams(t *testing.T) {
 // TestRolesThatAreNone: what would show as a param of another meaning is not a role.
 func TestRolesThatAreNone(t *testing.T) {
 	t.Parallel()
-	c, _ := initialized(t)
+	c, _ := clustertest.Initialized(t)
 	for _, role := range []string{"leader", "worker", "profile", "filter", "leader-eligible", "a/b", ""} {
 		_, err := c.Join(t.Context(), "n", func(r cluster.Record) (cluster.Record, error) {
 			r.Roles = []string{role}

@@ -263,7 +263,7 @@ func (l Leaders) restored(a Archive) Leaders {
 	next.Count, next.Manager = cmp.Or(a.Leaders.Count, l.Count, 1), slices.Clone(a.Leaders.Manager)
 	next.shrink(nil, time.Now())
 	for _, node := range a.Leaders.Leader {
-		if _, member := a.Members[node]; member && next.Vacancies() > 0 && !next.Leads(node) && !next.retired(node) {
+		if _, member := a.Members[node]; member && next.Vacancies() > 0 && !next.Leads(node) && !next.IsRetired(node) {
 			next.Leader = append(next.Leader, node)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 )
@@ -14,9 +15,9 @@ import (
 // where no member leads, those of the file lead.
 func TestImportKeepsTheLeaders(t *testing.T) {
 	t.Parallel()
-	old, s := initialized(t)
-	join(t, old, "a")
-	join(t, old, "b")
+	old, s := clustertest.Initialized(t)
+	clustertest.Join(t, old, "a")
+	clustertest.Join(t, old, "b")
 	file, err := old.Export(t.Context(), noDamage(t))
 	if err != nil {
 		t.Fatal(err)
@@ -56,8 +57,8 @@ func TestImportKeepsTheLeaders(t *testing.T) {
 // TestImportOverDamage: a backup takes the place of whatever is damaged.
 func TestImportOverDamage(t *testing.T) {
 	t.Parallel()
-	c, s := initialized(t)
-	join(t, c, "a")
+	c, s := clustertest.Initialized(t)
+	clustertest.Join(t, c, "a")
 	file, err := c.Export(t.Context(), noDamage(t))
 	if err != nil {
 		t.Fatal(err)

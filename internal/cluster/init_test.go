@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
@@ -18,7 +19,7 @@ import (
 // TestInit: it can be repeated, also at the same time, and then changes nothing.
 func TestInit(t *testing.T) {
 	t.Parallel()
-	c, s := newCluster(t)
+	c, s := clustertest.New(t)
 	if _, err := c.Profile(t.Context()); !errors.Is(err, cluster.ErrNoCluster) {
 		t.Errorf("Profile before = %v", err)
 	}
@@ -73,7 +74,7 @@ func TestInit(t *testing.T) {
 
 func TestInitRefuses(t *testing.T) {
 	t.Parallel()
-	c, s := newCluster(t)
+	c, s := clustertest.New(t)
 	for _, o := range []cluster.InitOptions{{Leaders: -1}, {Leaders: 101}} {
 		_, err := c.Init(t.Context(), o)
 		wantIs(t, "Init", err, cluster.ErrInvalid)
@@ -90,7 +91,7 @@ func TestInitRefuses(t *testing.T) {
 // TestDeleteKeepsNeighbours: a name that begins with another is another.
 func TestDeleteKeepsNeighbours(t *testing.T) {
 	t.Parallel()
-	c, s := initialized(t)
+	c, s := clustertest.Initialized(t)
 	other := cluster.New(s.Client(), "jorc", "prod2")
 	if _, err := other.Init(t.Context(), cluster.InitOptions{}); err != nil {
 		t.Fatal(err)
@@ -105,34 +106,34 @@ func TestDeleteKeepsNeighbours(t *testing.T) {
 
 func TestProfileChanges(t *testing.T) {
 	t.Parallel()
-	c, s := initialized(t)
-	if err := set(t, c, "n", "1", profile.Ref{Absent: true}); err != nil {
+	c, s := clustertest.Initialized(t)
+	if err := clustertest.Set(t, c, "n", "1", profile.Ref{Absent: true}); err != nil {
 		t.Fatal(err)
 	}
 	before := index(t, s, "jorc/")
-	wantIs(t, "set of what is there", set(t, c, "n", "2", profile.Ref{Absent: true}), profile.ErrMismatch)
-	one, two := value(t, "1.0"), value(t, "2")
+	wantIs(t, "set of what is there", clustertest.Set(t, c, "n", "2", profile.Ref{Absent: true}), profile.ErrMismatch)
+	one, two := clustertest.Value(t, "1.0"), clustertest.Value(t, "2")
 	var mismatch *profile.MismatchError
-	if err := set(t, c, "n", "3", profile.Ref{Value: &two}); !errors.As(err, &mismatch) || mismatch.Have.String() != "1" {
+	if err := clustertest.Set(t, c, "n", "3", profile.Ref{Value: &two}); !errors.As(err, &mismatch) || mismatch.Have.String() != "1" {
 		t.Errorf("set with a wrong reference = %v", err)
 	}
-	if err := set(t, c, "n", "1", profile.Ref{Value: &one}); err != nil {
+	if err := clustertest.Set(t, c, "n", "1", profile.Ref{Value: &one}); err != nil {
 		t.Errorf("set to the same = %v", err)
 	}
 	if now := index(t, s, "jorc/"); now != before {
 		t.Errorf("something was written: index %d, then %d", before, now)
 	}
-	if err := set(t, c, "n", "123456789012345678901234567890", profile.Ref{Value: &one}); err != nil {
+	if err := clustertest.Set(t, c, "n", "123456789012345678901234567890", profile.Ref{Value: &one}); err != nil {
 		t.Error(err)
 	}
 	if got := param(t, c, "n"); got != "123456789012345678901234567890" {
 		t.Errorf("n is %s", got)
 	}
-	wantIs(t, "a value beyond the limit", set(t, c, "big", quoted(512<<10-50), profile.Ref{}), profile.ErrTooLarge)
-	if err := set(t, c, "big", quoted(500<<10), profile.Ref{}); err != nil {
+	wantIs(t, "a value beyond the limit", clustertest.Set(t, c, "big", quoted(512<<10-50), profile.Ref{}), profile.ErrTooLarge)
+	if err := clustertest.Set(t, c, "big", quoted(500<<10), profile.Ref{}); err != nil {
 		t.Errorf("a value near the limit = %v", err) // too large for a transaction
 	}
-	if err := set(t, c, "n", "5", profile.Ref{}); err != nil {
+	if err := clustertest.Set(t, c, "n", "5", profile.Ref{}); err != nil {
 		t.Errorf("a change near the limit = %v", err)
 	}
 	other := cluster.New(s.Client(), "jorc", "none")
@@ -144,7 +145,7 @@ func TestProfileChanges(t *testing.T) {
 // other params.
 func TestOthersNeverFail(t *testing.T) {
 	t.Parallel()
-	c, s := initialized(t)
+	c, s := clustertest.Initialized(t)
 	var wg sync.WaitGroup
 	for i := range 16 {
 		own := cluster.New(s.Client(), "jorc", "prod")
@@ -171,11 +172,11 @@ func TestOthersNeverFail(t *testing.T) {
 
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
-	c, s := initialized(t)
+	c, s := clustertest.Initialized(t)
 	s.Kill()
 	_, err := c.Profile(t.Context())
 	wantIs(t, "Profile", err, consul.ErrUnreachable)
-	wantIs(t, "Set", set(t, c, "n", "1", profile.Ref{}), consul.ErrUnreachable)
+	wantIs(t, "Set", clustertest.Set(t, c, "n", "1", profile.Ref{}), consul.ErrUnreachable)
 }
 
 func quoted(n int) string { return `"` + strings.Repeat("x", n) + `"` }
@@ -183,8 +184,8 @@ func quoted(n int) string { return `"` + strings.Repeat("x", n) + `"` }
 // TestAddManager: a cluster that exists gets a manager, once.
 func TestAddManager(t *testing.T) {
 	t.Parallel()
-	c, s := initialized(t)
-	join(t, c, "a", "db")
+	c, s := clustertest.Initialized(t)
+	clustertest.Join(t, c, "a", "db")
 	for _, test := range []struct {
 		node    string
 		changed bool
@@ -211,7 +212,7 @@ func TestAddManager(t *testing.T) {
 // are chosen at random among all eligible members.
 func TestNoLeaders(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
+	s := clustertest.NewServer(t)
 	chosen := map[string]bool{}
 	for i := 0; len(chosen) < 5; i++ {
 		c := cluster.New(s.Client(), "jorc", fmt.Sprintf("prod-%d", i))
@@ -219,7 +220,7 @@ func TestNoLeaders(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, node := range []string{"a", "b", "c", "d", "e"} {
-			join(t, c, node)
+			clustertest.Join(t, c, node)
 		}
 		if l, err := c.Elect(t.Context()); err != nil || len(l.Leader) != 0 || l.Count != 0 {
 			t.Fatalf("leaders are %+v, %v; want none", l, err)

@@ -1,15 +1,10 @@
 package cluster
 
 import (
-	"context"
 	"fmt"
 	"slices"
-	"strings"
-	"sync"
 	"time"
 
-	"github.com/jorc/jorc/internal/concurrency"
-	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/profile"
 )
 
@@ -27,7 +22,8 @@ type Timing struct {
 // DefaultStepDown is how long leaders of clusters continue without Consul.
 const DefaultStepDown = 10 * time.Second
 
-func (t Timing) withDefaults() Timing {
+// WithDefaults returns t with what it does not say.
+func (t Timing) WithDefaults() Timing {
 	if t.StepDown <= 0 {
 		t.StepDown = DefaultStepDown
 	}
@@ -47,8 +43,8 @@ type Candidate struct {
 	Unreadable error
 }
 
-// electable reports whether the member can be given a place.
-func (m Candidate) electable() bool { return m.Eligible && m.Unreadable == nil }
+// Electable reports whether the member can be given a place.
+func (m Candidate) Electable() bool { return m.Eligible && m.Unreadable == nil }
 
 // Situation is when a decision is made, and what its maker saw until then.
 type Situation struct {
@@ -75,7 +71,7 @@ func Decide(l Leaders, members []Candidate, s Situation, pick func(int) int) Lea
 	healthy := 0
 	for _, m := range members {
 		by[m.Node] = m
-		if m.electable() && !m.Failing && !next.Leads(m.Node) && !next.retired(m.Node) {
+		if m.Electable() && !m.Failing && !next.Leads(m.Node) && !next.IsRetired(m.Node) {
 			healthy++
 		}
 	}
@@ -112,7 +108,7 @@ func (l *Leaders) fill(members []Candidate, pick func(int) int) {
 	for _, failing := range []bool{false, true} {
 		var free []string
 		for _, m := range members {
-			if m.electable() && m.Failing == failing && !l.Leads(m.Node) && !l.retired(m.Node) {
+			if m.Electable() && m.Failing == failing && !l.Leads(m.Node) && !l.IsRetired(m.Node) {
 				free = append(free, m.Node)
 			}
 		}
@@ -125,20 +121,21 @@ func (l *Leaders) fill(members []Candidate, pick func(int) int) {
 	}
 }
 
-// memory is what a maker of decisions saw so far, by its own clock. Losing it
+// ElectorMemory is what a maker of decisions saw so far, by its own clock. Losing it
 // only makes things take longer.
-type memory struct {
-	timing  Timing
+type ElectorMemory struct {
+	Timing  Timing
 	failing map[string]time.Time
 	retired map[string]time.Time
 }
 
-func newMemory(t Timing) *memory {
-	return &memory{timing: t.withDefaults(), failing: map[string]time.Time{}, retired: map[string]time.Time{}}
+// NewElectorMemory returns the memory of one that has seen nothing.
+func NewElectorMemory(t Timing) *ElectorMemory {
+	return &ElectorMemory{Timing: t.WithDefaults(), failing: map[string]time.Time{}, retired: map[string]time.Time{}}
 }
 
-// observe remembers what is new and forgets what is over.
-func (m *memory) observe(l Leaders, members []Candidate, now time.Time) {
+// Observe remembers what is new and forgets what is over.
+func (m *ElectorMemory) Observe(l Leaders, members []Candidate, now time.Time) {
 	failing, retired := map[string]bool{}, map[string]bool{}
 	for _, c := range members {
 		failing[c.Node] = c.Failing && l.Leads(c.Node)
@@ -163,13 +160,13 @@ func keep(since map[string]time.Time, is map[string]bool, now time.Time) {
 	}
 }
 
-func (m *memory) situation(now time.Time) Situation {
-	return Situation{Now: now, Failing: m.failing, Retired: m.retired, Timing: m.timing}
+func (m *ElectorMemory) situation(now time.Time) Situation {
+	return Situation{Now: now, Failing: m.failing, Retired: m.retired, Timing: m.Timing}
 }
 
-// next returns how long until time alone can change a decision; ok is false
+// Next returns how long until time alone can change a decision; ok is false
 // when it cannot.
-func (m *memory) next(now time.Time) (d time.Duration, ok bool) {
+func (m *ElectorMemory) Next(now time.Time) (d time.Duration, ok bool) {
 	at := time.Time{}
 	soonest := func(since map[string]time.Time, grace time.Duration) {
 		for _, t := range since {
@@ -178,86 +175,15 @@ func (m *memory) next(now time.Time) (d time.Duration, ok bool) {
 			}
 		}
 	}
-	soonest(m.failing, m.timing.Replace)
-	soonest(m.retired, m.timing.StepDown)
+	soonest(m.failing, m.Timing.Replace)
+	soonest(m.retired, m.Timing.StepDown)
 	return at.Sub(now), !at.IsZero()
-}
-
-// electPoll is how often ElectAndWait reads the members.
-const electPoll = time.Second
-
-// ElectAndWait is Elect by a caller who waits for what an Election would do
-// later: a leader that fails is watched, and replaced when it has been failing
-// for t.Replace without a break; the place of a retired one is filled when it
-// must have noticed, so that t.Replace may be as short as one likes. waiting is called with what is waited for, once each time that it
-// is something else: the leaders that fail, then the ones that retired.
-func (c *Cluster) ElectAndWait(ctx context.Context, t Timing, waiting func(failing, retired []string)) (Leaders, error) {
-	m := newMemory(t)
-	if t.Replace > 0 {
-		m.timing.Replace = t.Replace
-	}
-	var before [2][]string
-	for {
-		candidates, err := c.candidates(ctx)
-		if err != nil {
-			return Leaders{}, err
-		}
-		l, err := c.decide(ctx, candidates, m, time.Now())
-		if err != nil {
-			return l, err
-		}
-		failing, retired := l.pendingChanges(candidates)
-		if len(failing)+len(retired) == 0 {
-			return l, nil
-		}
-		if now := [2][]string{failing, retired}; !slices.Equal(now[0], before[0]) || !slices.Equal(now[1], before[1]) {
-			waiting(failing, retired)
-			before = now
-		}
-		d, ok := m.next(time.Now())
-		if !ok || d > electPoll {
-			d = electPoll
-		}
-		if err := concurrency.Sleep(ctx, d); err != nil {
-			return l, err
-		}
-	}
-}
-
-// pendingChanges returns what time alone will change: leaders that fail while
-// a better member exists, and who retired while there is a vacancy.
-func (l Leaders) pendingChanges(candidates []Candidate) (failing, retired []string) {
-	better := slices.ContainsFunc(candidates, func(m Candidate) bool {
-		return m.electable() && !m.Failing && !l.Leads(m.Node) && !l.retired(m.Node)
-	})
-	for _, m := range candidates {
-		if better && m.Failing && l.Leads(m.Node) {
-			failing = append(failing, m.Node)
-		}
-	}
-	for _, r := range l.Retired {
-		if len(l.Leader) < l.Count && slices.ContainsFunc(candidates, func(m Candidate) bool { return m.electable() && !l.Leads(m.Node) }) {
-			retired = append(retired, r.Node)
-		}
-	}
-	return failing, retired
 }
 
 // ParamLeaderGrace is the param of the profile that says how long a leader has to
 // have been failing before another takes its place: a duration such as "2m",
 // longer than a leader continues without Consul.
 const ParamLeaderGrace = "cluster/leader-grace"
-
-// LeaderGracePeriod reads how long a leader has to have been failing before another
-// takes its place. It returns ErrInvalid for a param that does not say so, with
-// the default, or what reading the profile returns.
-func (c *Cluster) LeaderGracePeriod(ctx context.Context) (time.Duration, error) {
-	e, err := c.profile.Get(ctx)
-	if err != nil {
-		return 0, err
-	}
-	return gracePeriodIn(e.Value, Timing{}.withDefaults())
-}
 
 // gracePeriodIn returns the profile's grace, or t's where it says none, with
 // ErrInvalid where it says none that is possible.
@@ -281,54 +207,4 @@ func parseGracePeriod(v profile.Value, t Timing) (time.Duration, error) {
 		return 0, fmt.Errorf("it must be a duration above %s, such as \"2m\": %w", t.StepDown, ErrInvalid)
 	}
 	return grace, nil
-}
-
-// relevantChecks tells which news of failing checks an election has to read. While
-// all places are filled and no leader fails it is only about leaders: in a large
-// cluster checks of others come and go all the time, and to look is to read all
-// members.
-type relevantChecks struct {
-	mu      sync.Mutex
-	leaders Leaders
-	failing []string // "node check notes", in order
-	last    string   // what mattered of it when it was asked
-}
-
-// setLeaders takes over who leads. It is always news.
-func (r *relevantChecks) setLeaders(l Leaders) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.leaders = l
-	r.last = r.relevant()
-}
-
-// setFailing takes over which checks are critical, and reports whether that is
-// news. Maintenance that jorc set and ends by itself does not matter to elections.
-func (r *relevantChecks) setFailing(checks consul.HealthChecks) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.failing = r.failing[:0]
-	for _, c := range checks {
-		if consul.IsMaintenance(c.CheckID) && consul.StartedByJorc(c.Notes) {
-			continue
-		}
-		r.failing = append(r.failing, c.Node+" "+c.CheckID+" "+c.Notes)
-	}
-	slices.Sort(r.failing)
-	now := r.relevant()
-	news := now != r.last
-	r.last = now
-	return news
-}
-
-// relevant is what of the failing checks matters, with r.mu held.
-func (r *relevantChecks) relevant() string {
-	of := slices.DeleteFunc(slices.Clone(r.failing), func(check string) bool {
-		node, _, _ := strings.Cut(check, " ")
-		return !r.leaders.Leads(node)
-	})
-	if len(of) > 0 || r.leaders.Vacancies() > 0 || len(r.leaders.Retired) > 0 {
-		of = r.failing // another leader is wanted: all checks count
-	}
-	return strings.Join(of, "\n")
 }

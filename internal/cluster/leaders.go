@@ -82,7 +82,8 @@ func (l Leaders) Vacancies() int { return max(0, l.Count-len(l.Leader)-len(l.Ret
 // Leads reports whether node is a leader.
 func (l Leaders) Leads(node string) bool { return slices.Contains(l.Leader, node) }
 
-func (l Leaders) retired(node string) bool {
+// IsRetired reports whether node retired, and its place is still empty.
+func (l Leaders) IsRetired(node string) bool {
 	return slices.ContainsFunc(l.Retired, func(r Retired) bool { return r.Node == node })
 }
 
@@ -132,7 +133,7 @@ func (l *Leaders) setManager(node string) {
 // retire takes node's leadership; its place stays empty for a while.
 func (l *Leaders) retire(node string, now time.Time) {
 	l.Leader = slices.DeleteFunc(l.Leader, func(n string) bool { return n == node })
-	if !l.retired(node) {
+	if !l.IsRetired(node) {
 		l.Retired = append(l.Retired, Retired{Node: node, Since: now.UTC().Truncate(time.Second)})
 	}
 }
@@ -156,10 +157,11 @@ func (l Leaders) without(node string, believes bool) (next Leaders, changed bool
 	case !believes:
 		next.forget(node)
 	}
-	return next, !next.equal(l)
+	return next, !next.Equal(l)
 }
 
-func (l Leaders) equal(o Leaders) bool {
+// Equal reports whether both say the same, whenever members retired.
+func (l Leaders) Equal(o Leaders) bool {
 	return slices.Equal(l.Leader, o.Leader) && slices.Equal(l.Manager, o.Manager) && l.Count == o.Count &&
 		slices.EqualFunc(l.Retired, o.Retired, func(a, b Retired) bool { return a.Node == b.Node })
 }
@@ -181,14 +183,14 @@ func (c *Cluster) SetCount(ctx context.Context, n int) error {
 		return next, next.Count != old.Value.Count || !old.Exists, nil
 	})
 	if errors.Is(err, kv.ErrDamaged) {
-		_, err = c.repairLeaders(ctx, Leaders{Count: n})
+		_, err = c.RepairLeaders(ctx, Leaders{Count: n})
 	}
 	return err
 }
 
-// repairLeaders writes l in place of a document that is damaged; repaired is
+// RepairLeaders writes l in place of a document that is damaged; repaired is
 // false when it is not.
-func (c *Cluster) repairLeaders(ctx context.Context, l Leaders) (repaired bool, err error) {
+func (c *Cluster) RepairLeaders(ctx context.Context, l Leaders) (repaired bool, err error) {
 	old, err := c.leaders.Get(ctx)
 	if !errors.Is(err, kv.ErrDamaged) {
 		return false, err
@@ -201,19 +203,20 @@ func (c *Cluster) repairLeaders(ctx context.Context, l Leaders) (repaired bool, 
 // news: leaders that are no longer members retire, vacancies are filled. It returns
 // who leads now, and until when places of retired leaders stay empty at most.
 func (c *Cluster) Elect(ctx context.Context) (Leaders, error) {
-	candidates, err := c.candidates(ctx)
+	candidates, err := c.Candidates(ctx, nil)
 	if err != nil {
 		return Leaders{}, err
 	}
-	return c.decide(ctx, candidates, newMemory(Timing{}), time.Now())
+	return c.DecideLeaders(ctx, candidates, NewElectorMemory(Timing{}), time.Now())
 }
 
-// decide writes the decision about candidates.
-func (c *Cluster) decide(ctx context.Context, candidates []Candidate, m *memory, now time.Time) (Leaders, error) {
+// DecideLeaders writes the decision about candidates of one who saw m, if it is news. It returns who leads now, or what
+// kv.Doc.Update returns.
+func (c *Cluster) DecideLeaders(ctx context.Context, candidates []Candidate, m *ElectorMemory, now time.Time) (Leaders, error) {
 	e, err := c.leaders.Update(ctx, func(old kv.Entry[Leaders]) (Leaders, bool, error) {
-		m.observe(old.Value, candidates, now)
+		m.Observe(old.Value, candidates, now)
 		next := Decide(old.Value, candidates, m.situation(now), rand.IntN)
-		return next, !next.equal(old.Value), nil
+		return next, !next.Equal(old.Value), nil
 	})
 	return e.Value, err
 }
@@ -254,19 +257,15 @@ func filterOf(d profile.Document) (*Filter, error) {
 	return f, nil
 }
 
-// candidates reads the members as an election sees them: a member that the
-// cluster's own filter leaves out is not eligible. A record that cannot be read
+// Candidates reads the members as an election sees them: a member that f, the
+// cluster's own filter, leaves out is not eligible; nil: it is read. A record that cannot be read
 // does not keep other members from being chosen.
-func (c *Cluster) candidates(ctx context.Context) ([]Candidate, error) {
-	f, err := c.Filter(ctx)
-	if err != nil {
-		return nil, err
+func (c *Cluster) Candidates(ctx context.Context, f *Filter) (_ []Candidate, err error) {
+	if f == nil {
+		if f, err = c.Filter(ctx); err != nil {
+			return nil, err
+		}
 	}
-	return c.candidatesBy(ctx, f)
-}
-
-// candidatesBy is candidates with the cluster's own filter read already.
-func (c *Cluster) candidatesBy(ctx context.Context, f *Filter) ([]Candidate, error) {
 	s, err := c.Load(ctx, needChecks|NeedProfile|f.need)
 	if errors.Is(err, consul.ErrDenied) && f.need == 0 {
 		s, err = c.Load(ctx, NeedProfile) // then no host counts as healthy
@@ -277,7 +276,7 @@ func (c *Cluster) candidatesBy(ctx context.Context, f *Filter) ([]Candidate, err
 	if err != nil {
 		return nil, err
 	}
-	return s.candidates(f), nil
+	return s.Candidates(f), nil
 }
 
 // candidate returns the member as an election sees it; d is the profile.
@@ -291,6 +290,31 @@ func (m Member) candidate(d profile.Document) Candidate {
 		eligible = v.String() == "true"
 	}
 	return Candidate{Node: m.Node, Eligible: eligible, Failing: m.Condition.Fails()}
+}
+
+// ElectionRules reads what the profile says of elections: the cluster's own filter, and how long a leader has to have been
+// failing before another takes its place. wrong is why the default counts instead, t's.
+func (c *Cluster) ElectionRules(ctx context.Context, t Timing) (f *Filter, grace time.Duration, wrong, err error) {
+	e, err := c.profile.Get(ctx)
+	if err != nil {
+		return nil, 0, nil, err
+	}
+	grace, wrong = gracePeriodIn(e.Value, t.WithDefaults())
+	f, err = filterOf(e.Value)
+	return f, grace, wrong, err
+}
+
+// LeadersDoc is the document of who leads.
+func (c *Cluster) LeadersDoc() kv.Doc[Leaders] { return c.leaders }
+
+// ConfirmStepDown writes that node knows that it was retired.
+func (c *Cluster) ConfirmStepDown(ctx context.Context, node string) error {
+	_, err := c.leaders.Update(ctx, func(old kv.Entry[Leaders]) (Leaders, bool, error) {
+		next := old.Value.clone()
+		next.forget(node)
+		return next, old.Value.IsRetired(node), nil
+	})
+	return err
 }
 
 // MayBelieve reports whether a jorc agent of this cluster may run on node, so that

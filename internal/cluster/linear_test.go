@@ -12,6 +12,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/profile"
@@ -88,7 +89,7 @@ func TestProfileIsLinearizable(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, key := range []string{"a", "b"} {
-		if err := set(t, first, key, `"0"`, profile.Ref{}); err != nil {
+		if err := clustertest.Set(t, first, key, `"0"`, profile.Ref{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -101,7 +102,7 @@ func TestProfileIsLinearizable(t *testing.T) {
 		if i%2 == 1 {
 			way := servers[i%3].Proxy()
 			way.Do(consultest.LoseWrites())
-			c = through(t, way)
+			c = cluster.New(way.Client(), "jorc", "prod")
 		}
 		c = c.Consistent()
 		clients.Go(func() {
@@ -176,7 +177,7 @@ func readAndWrite(ctx context.Context, t *testing.T, h *history, c *cluster.Clus
 		in.kind = "patch"
 		err = patch(short, t, c, in)
 	} else {
-		from, to := value(t, in.from), value(t, in.to)
+		from, to := clustertest.Value(t, in.from), clustertest.Value(t, in.to)
 		_, err = c.Set(short, profile.Scope{}, "a", to, profile.Ref{Value: &from})
 	}
 	switch {

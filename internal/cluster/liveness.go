@@ -224,3 +224,8 @@ func worst(a, b string) string {
 	}
 	return a
 }
+
+// OwnMaintenance reports whether a check is the maintenance of a host that jorc began and ends by itself.
+func OwnMaintenance(c *consul.HealthCheck) bool {
+	return consul.IsMaintenance(c.CheckID) && consul.StartedByJorc(c.Notes)
+}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/consul"
 )
 
@@ -152,7 +153,7 @@ func combinations(values map[string][]string, do func(row)) {
 // mode it is, jorc's own check, the jorc of another cluster, no gossip, no node.
 func TestConditions(t *testing.T) {
 	t.Parallel()
-	c, s := initialized(t)
+	c, s := clustertest.Initialized(t)
 	check := func(node, id, status, notes string) {
 		t.Helper()
 		err := s.Client().CatalogRegister(t.Context(), &consul.CatalogRegistration{
@@ -164,10 +165,10 @@ func TestConditions(t *testing.T) {
 		}
 	}
 	for _, node := range []string{"well", "own", "both", "sick"} {
-		addNode(t, s, node, "passing", "passing")
+		clustertest.AddNode(t, s, node, "passing", "passing")
 	}
-	addNode(t, s, "dead", "critical", "passing")
-	addNode(t, s, "stopped", "passing", "critical")
+	clustertest.AddNode(t, s, "dead", "critical", "passing")
+	clustertest.AddNode(t, s, "stopped", "passing", "critical")
 	check("own", "_node_maintenance", "critical", "jorc: update to v2")
 	check("both", "_node_maintenance", "critical", "jorc: update to v2")
 	check("both", "_service_maintenance:web", "critical", "ann: disks")

@@ -280,7 +280,7 @@ func (c *Cluster) state(a answers, need Need, before *State, changed map[string]
 	}
 	s.addHolds(a)
 	s.Stages, s.ActiveRuns = stageDocuments(a.stages), entries(a.runs)
-	if before == nil || changed == nil || !s.Leaders.equal(before.Leaders) {
+	if before == nil || changed == nil || !s.Leaders.Equal(before.Leaders) {
 		s.Hosts = make(map[string]*Host, len(a.members))
 		s.addHosts(a, slices.Values(a.nodes()))
 		return s, nil

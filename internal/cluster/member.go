@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/jorc/jorc/internal/consul"
@@ -50,6 +51,16 @@ type Requirement struct {
 	Target string `json:"target"` // [TAG.]SERVICE[@DC]
 	Count  int    `json:"count,omitempty"`
 	For    string `json:"for,omitempty"` // addressable, functional (default), reachable
+}
+
+// Service returns the service of the target; a full DNS name ends with a dot and is its own.
+func (r Requirement) Service() string {
+	if strings.HasSuffix(r.Target, ".") {
+		return r.Target
+	}
+	target, _, _ := strings.Cut(r.Target, "=")
+	target, _, _ = strings.Cut(target, "@")
+	return target[strings.LastIndexByte(target, '.')+1:]
 }
 
 // Declared are names of params and meta, sorted.

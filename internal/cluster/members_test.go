@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/profile"
@@ -34,17 +35,17 @@ func members(t testing.TB, c *cluster.Cluster, expr string) map[string]cluster.M
 // together.
 func TestMembers(t *testing.T) {
 	t.Parallel()
-	c, s := initialized(t)
-	addNode(t, s, "up", "passing", "passing")
-	addNode(t, s, "old", "passing", "critical")
-	addNode(t, s, "dead", "critical", "passing")
-	addNode(t, s, "bare", "passing", "")
-	addNode(t, s, "stranger", "passing", "passing")
+	c, s := clustertest.Initialized(t)
+	clustertest.AddNode(t, s, "up", "passing", "passing")
+	clustertest.AddNode(t, s, "old", "passing", "critical")
+	clustertest.AddNode(t, s, "dead", "critical", "passing")
+	clustertest.AddNode(t, s, "bare", "passing", "")
+	clustertest.AddNode(t, s, "stranger", "passing", "passing")
 	if err := s.Client().CatalogRegister(t.Context(), &consul.CatalogRegistration{Node: "silent", Address: "10.0.0.9"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, node := range []string{"up", "old", "dead", "bare", "logical", "silent"} {
-		join(t, c, node, "db")
+		clustertest.Join(t, c, node, "db")
 	}
 	check := func(node, id, status, notes string) {
 		t.Helper()
@@ -119,21 +120,21 @@ func TestMembers(t *testing.T) {
 // schemas, and are the highest layer.
 func TestMemberParams(t *testing.T) {
 	t.Parallel()
-	c, _ := initialized(t)
-	join(t, c, "n", "db")
-	one, two := value(t, "1"), value(t, "2")
+	c, _ := clustertest.Initialized(t)
+	clustertest.Join(t, c, "n", "db")
+	one, two := clustertest.Value(t, "1"), clustertest.Value(t, "2")
 	if err := c.SetMemberParam(t.Context(), "n", "k", one, profile.Ref{Absent: true}); err != nil {
 		t.Fatal(err)
 	}
 	wantIs(t, "a reference that does not hold", c.SetMemberParam(t.Context(), "n", "k", two, profile.Ref{Value: &two}), profile.ErrMismatch)
 	wantIs(t, "a node that is no member", c.SetMemberParam(t.Context(), "other", "k", two, profile.Ref{}), cluster.ErrNoMember)
 	_, err := c.ChangeProfile(t.Context(), func(e *profile.Editor, d profile.Document) (profile.Document, error) {
-		return e.SetSchema(d, "k", value(t, `{"type": "integer", "default": 7}`))
+		return e.SetSchema(d, "k", clustertest.Value(t, `{"type": "integer", "default": 7}`))
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantIs(t, "a value past the schema", c.SetMemberParam(t.Context(), "n", "k", value(t, `"x"`), profile.Ref{}), profile.ErrSchema)
+	wantIs(t, "a value past the schema", c.SetMemberParam(t.Context(), "n", "k", clustertest.Value(t, `"x"`), profile.Ref{}), profile.ErrSchema)
 	effective := func() string {
 		t.Helper()
 		v, err := c.View(t.Context(), "n")
@@ -154,7 +155,7 @@ func TestMemberParams(t *testing.T) {
 	if _, err := c.Set(t.Context(), profile.Scope{Role: "worker"}, "k", two, profile.Ref{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Set(t.Context(), profile.Scope{Role: "leader"}, "k", value(t, "3"), profile.Ref{}); err != nil {
+	if _, err := c.Set(t.Context(), profile.Scope{Role: "leader"}, "k", clustertest.Value(t, "3"), profile.Ref{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := effective(); got != "3" { // the only member leads
@@ -192,9 +193,9 @@ func wantRecord(t *testing.T, c *cluster.Cluster, node, want string) {
 // is written while nothing changes.
 func TestKeeper(t *testing.T) {
 	t.Parallel()
-	c, s := initialized(t)
-	join(t, c, "n", "wrong")
-	if err := c.SetMemberParam(t.Context(), "n", "job", value(t, "1"), profile.Ref{}); err != nil {
+	c, s := clustertest.Initialized(t)
+	clustertest.Join(t, c, "n", "wrong")
+	if err := c.SetMemberParam(t.Context(), "n", "job", clustertest.Value(t, "1"), profile.Ref{}); err != nil {
 		t.Fatal(err)
 	}
 	files := cluster.Record{Roles: []string{"db"}, Zone: "r1", Params: params(t, `{"disks": 4, "old": 1}`)}
@@ -203,10 +204,10 @@ func TestKeeper(t *testing.T) {
 	before := index(t, s, "jorc/prod/host/")
 
 	// Another program's hand is corrected, what the files do not name is left.
-	if err := c.SetMemberParam(t.Context(), "n", "disks", value(t, "9"), profile.Ref{}); err != nil {
+	if err := c.SetMemberParam(t.Context(), "n", "disks", clustertest.Value(t, "9"), profile.Ref{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.SetMemberParam(t.Context(), "n", "job", value(t, "2"), profile.Ref{}); err != nil {
+	if err := c.SetMemberParam(t.Context(), "n", "job", clustertest.Value(t, "2"), profile.Ref{}); err != nil {
 		t.Fatal(err)
 	}
 	wantRecord(t, c, "n", `{"roles":["db"],"zone":"r1","params":{"disks":4,"job":2,"old":1},"declared":{"params":["disks","old"]}}`)

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/kv"
 )
 
@@ -11,7 +12,7 @@ import (
 // orchestrator, unless a newer jorc wrote it.
 func TestOrchestrator(t *testing.T) {
 	t.Parallel()
-	c, _ := initialized(t)
+	c, _ := clustertest.Initialized(t)
 	want := func(what string, node string, orchestrated bool, is error) {
 		t.Helper()
 		h, held, err := cluster.Orchestrator(t.Context(), c.Store())

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/profile"
 )
@@ -57,7 +58,7 @@ func (f *followed) wait(t *testing.T, key, want string) {
 // bring, and a profile that is gone is an error.
 func TestParamsWatch(t *testing.T) {
 	t.Parallel()
-	c, _ := newCluster(t)
+	c, _ := clustertest.New(t)
 	f := follow(t, c.ParamsOf("n1"))
 	consultest.Eventually(t, "no profile to be told", func(context.Context) error {
 		f.mu.Lock()
@@ -75,7 +76,7 @@ func TestParamsWatch(t *testing.T) {
 	}
 	set := func(scope profile.Scope, text string) {
 		t.Helper()
-		_, err := c.Set(t.Context(), scope, "size", value(t, text), profile.Ref{})
+		_, err := c.Set(t.Context(), scope, "size", clustertest.Value(t, text), profile.Ref{})
 		do(err)
 	}
 	_, err := c.Init(t.Context(), cluster.InitOptions{})
@@ -88,6 +89,6 @@ func TestParamsWatch(t *testing.T) {
 	_, err = c.Join(t.Context(), "n1", func(r cluster.Record) (cluster.Record, error) { return r, nil })
 	do(err)
 	f.wait(t, "size", "2") // it leads, as the first to join
-	do(c.SetMemberParam(t.Context(), "n1", "size", value(t, "3"), profile.Ref{}))
+	do(c.SetMemberParam(t.Context(), "n1", "size", clustertest.Value(t, "3"), profile.Ref{}))
 	f.wait(t, "size", "3")
 }

@@ -375,7 +375,7 @@ func (c *Cluster) AddManager(ctx context.Context, node string) (changed bool, er
 		if !record.Exists {
 			member.SwapIn(t, record, Record{})
 		}
-		changed = !record.Exists || !next.equal(old.Value)
+		changed = !record.Exists || !next.Equal(old.Value)
 		return next, changed, nil
 	})
 	return changed && err == nil, err

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/profile"
@@ -18,7 +19,7 @@ import (
 
 func setParam(t *testing.T, c *cluster.Cluster, key, text string) {
 	t.Helper()
-	if _, err := c.Set(t.Context(), profile.Scope{}, key, value(t, text), profile.Ref{}); err != nil {
+	if _, err := c.Set(t.Context(), profile.Scope{}, key, clustertest.Value(t, text), profile.Ref{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -37,10 +38,10 @@ func historyOf(t *testing.T, c *cluster.Cluster) (profile.History, profile.Docum
 // meanwhile by another process is refused.
 func TestProfileHistoryInOneTransaction(t *testing.T) {
 	t.Parallel()
-	c, s := initialized(t)
+	c, s := clustertest.Initialized(t)
 	setParam(t, c, "k", "1")
 	ctx := cluster.WithAuthor(t.Context(), cluster.Author{Command: "test set k", Reason: "why", By: func(context.Context) (string, error) { return "ann", nil }})
-	if _, err := c.Set(ctx, profile.Scope{}, "k", value(t, "2"), profile.Ref{}); err != nil {
+	if _, err := c.Set(ctx, profile.Scope{}, "k", clustertest.Value(t, "2"), profile.Ref{}); err != nil {
 		t.Fatal(err)
 	}
 	h, d := historyOf(t, c)
@@ -58,7 +59,7 @@ func TestProfileHistoryInOneTransaction(t *testing.T) {
 		t.Errorf("the profile was written at %d, its history at %d", p, h)
 	}
 	before := index("audit/profile")
-	if _, err := c.Set(ctx, profile.Scope{}, "k", value(t, "2"), profile.Ref{}); err != nil || index("audit/profile") != before {
+	if _, err := c.Set(ctx, profile.Scope{}, "k", clustertest.Value(t, "2"), profile.Ref{}); err != nil || index("audit/profile") != before {
 		t.Errorf("nothing changed, %v, and the history was written", err)
 	}
 	if _, reverted, err := c.RevertProfile(ctx, 2); err != nil || !reverted {
@@ -80,7 +81,7 @@ func TestProfileHistoryInOneTransaction(t *testing.T) {
 // once, in the order of the profile, without a gap.
 func TestProfileHistoryConcurrentWriters(t *testing.T) {
 	t.Parallel()
-	own, s := initialized(t)
+	own, s := clustertest.Initialized(t)
 	const writers, each = 8, 10
 	var running sync.WaitGroup
 	for w := range writers {
@@ -112,7 +113,7 @@ func TestProfileHistoryConcurrentWriters(t *testing.T) {
 // TestProfileHistoryLostAnswer: a write whose answer was lost is in the history once.
 func TestProfileHistoryLostAnswer(t *testing.T) {
 	t.Parallel()
-	_, s := initialized(t)
+	_, s := clustertest.Initialized(t)
 	proxy := s.Proxy()
 	c := cluster.New(proxy.Client(), "jorc", "prod")
 	var mu sync.Mutex
@@ -145,7 +146,7 @@ func TestProfileHistoryRights(t *testing.T) {
 	change := func(token, text string) {
 		t.Helper()
 		c := cluster.New(s.ClientWithToken(token), "jorc", "prod")
-		if _, err := c.Set(cluster.WithAuthor(t.Context(), author), profile.Scope{}, "k", value(t, text), profile.Ref{}); err != nil {
+		if _, err := c.Set(cluster.WithAuthor(t.Context(), author), profile.Scope{}, "k", clustertest.Value(t, text), profile.Ref{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -174,7 +175,7 @@ func TestProfileHistoryRights(t *testing.T) {
 // much of the history as fits; one that fits in none is written, and then its history.
 func TestProfileHistoryOfLargeProfile(t *testing.T) {
 	t.Parallel()
-	c, s := initialized(t)
+	c, s := clustertest.Initialized(t)
 	for _, size := range []int{100, 300, 370, 450} { // KiB
 		setParam(t, c, "large", fmt.Sprintf("%q", strings.Repeat("x", size<<10)))
 		setParam(t, c, "small", fmt.Sprint(size))
@@ -204,7 +205,7 @@ func TestProfileHistoryOfLargeProfile(t *testing.T) {
 // stops no change, and begins again.
 func TestProfileHistoryOfImport(t *testing.T) {
 	t.Parallel()
-	c, s := initialized(t)
+	c, s := clustertest.Initialized(t)
 	setParam(t, c, "k", "1")
 	archive, err := c.Export(t.Context(), func(key string, err error) { t.Error(key, err) })
 	if err != nil {

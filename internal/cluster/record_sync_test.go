@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/profile"
@@ -79,7 +80,7 @@ func wantKeeper(t *testing.T, c *cluster.Cluster, want string) {
 // other, though their files are the same; then they write nothing more.
 func TestRivals(t *testing.T) {
 	t.Parallel()
-	c, _ := initialized(t)
+	c, _ := clustertest.Initialized(t)
 	first := keeping(t, c, "a:/x", cluster.Record{Zone: "r1"})
 	wantKeeper(t, c, "a:/x")
 	second := keeping(t, c, "b:/x", cluster.Record{Zone: "r1"})
@@ -99,7 +100,7 @@ func TestRivals(t *testing.T) {
 	}
 	wantKeeper(t, c, "b:/x") // the last to take it
 	second.stop()
-	join(t, c, "n", "wrong")
+	clustertest.Join(t, c, "n", "wrong")
 	wantRecord(t, c, "n", `{"zone":"r1","keeper":"b:/x"}`) // corrected by the first, which takes it back later only
 }
 
@@ -107,7 +108,7 @@ func TestRivals(t *testing.T) {
 // restored record are not rivals.
 func TestReplacedAgent(t *testing.T) {
 	t.Parallel()
-	c, s := initialized(t)
+	c, s := clustertest.Initialized(t)
 	old := keeping(t, c, "a:/x", cluster.Record{Zone: "r1"})
 	wantKeeper(t, c, "a:/x")
 	archive, err := c.Export(t.Context(), noDamage(t))
@@ -140,11 +141,11 @@ func TestReplacedAgent(t *testing.T) {
 // filter says the same of it.
 func TestMemberOf(t *testing.T) {
 	t.Parallel()
-	c, s := initialized(t)
-	addNode(t, s, "one", "passing", "warning")
-	addNode(t, s, "two", "critical", "passing")
+	c, s := clustertest.Initialized(t)
+	clustertest.AddNode(t, s, "one", "passing", "warning")
+	clustertest.AddNode(t, s, "two", "critical", "passing")
 	for _, node := range []string{"one", "two", "hostless"} {
-		join(t, c, node, "db")
+		clustertest.Join(t, c, node, "db")
 	}
 	report := &consul.KVPair{Key: "jorc/prod/nodes/one", Value: []byte(`{"format":1,"version":"v7","states":{"config":{"state":"failed"}}}`)}
 	if err := s.Client().KVPut(t.Context(), report); err != nil {
@@ -172,9 +173,9 @@ func TestMemberOf(t *testing.T) {
 // also in place of a record that is damaged.
 func TestRecordSyncChecksParams(t *testing.T) {
 	t.Parallel()
-	c, s := initialized(t)
+	c, s := clustertest.Initialized(t)
 	_, err := c.ChangeProfile(t.Context(), func(e *profile.Editor, d profile.Document) (profile.Document, error) {
-		return e.SetSchema(d, "disks", value(t, `{"type": "integer"}`))
+		return e.SetSchema(d, "disks", clustertest.Value(t, `{"type": "integer"}`))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -189,7 +190,7 @@ func TestRecordSyncChecksParams(t *testing.T) {
 			before := index(t, s, "jorc/")
 			log := &kept{}
 			ctx, cancel := context.WithCancel(t.Context())
-			files := cluster.Record{Params: profile.Params{key: value(t, `"`+bad+`"`)}}
+			files := cluster.Record{Params: profile.Params{key: clustertest.Value(t, `"`+bad+`"`)}}
 			k := c.NewRecordSync(cluster.RecordSyncOptions{Node: test.node, Files: files, Log: hclog.New(&hclog.LoggerOptions{Output: log})})
 			var running sync.WaitGroup
 			running.Go(func() { _ = k.Run(ctx) })
@@ -213,7 +214,7 @@ func TestRecordSyncChecksParams(t *testing.T) {
 // one in a record that does not have it.
 func TestRecordSyncWorkflows(t *testing.T) {
 	t.Parallel()
-	c, _ := initialized(t)
+	c, _ := clustertest.Initialized(t)
 	k := keeping(t, c, "", cluster.Record{Workflows: []string{"a", "b"}, Static: []string{}})
 	const want = `{"workflows":["a","b"],"static":[]}`
 	for n := 1; n <= 3; n++ {
@@ -277,15 +278,15 @@ func TestReportedWorkflows(t *testing.T) {
 // where a leader is missing; a thousand that start at the same time would.
 func TestKeeperLeavesLeadersToElectors(t *testing.T) {
 	t.Parallel()
-	_, s := initialized(t)
+	_, s := clustertest.Initialized(t)
 	var mu sync.Mutex
 	asked := map[string]int{}
-	g := &gateway{asked: func(path string) {
+	g := &clustertest.Gateway{Asked: func(path string) {
 		mu.Lock()
 		defer mu.Unlock()
 		asked[path]++
 	}}
-	c := cluster.New(g.client(t, s), "jorc", "prod")
+	c := cluster.New(g.Client(t, s), "jorc", "prod")
 	keeping(t, c, "a:/x", cluster.Record{Zone: "r1"})
 	consultest.Eventually(t, "the record to be followed", func(context.Context) error {
 		mu.Lock()

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/clustertest"
 )
 
 // TestFiles: who has which content of a file, the one that appeared last first, and who waits
 // for new content; a host with too many files is damaged alone.
 func TestFiles(t *testing.T) {
 	t.Parallel()
-	c, _ := initialized(t)
+	c, _ := clustertest.Initialized(t)
 	at := func(minute int) time.Time { return time.Date(2026, 11, 25, 10, minute, 0, 0, time.UTC) }
 	report := func(node string, files map[string]cluster.FileReport, stages map[string]cluster.StageReport) {
 		t.Helper()

@@ -2,22 +2,19 @@ package cluster_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/consul"
-	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
 )
 
@@ -35,15 +32,15 @@ func instances(pattern, node string) (own, other string) {
 // orchestrator's writes what is of another one, but for slots.
 func TestStolenTokens(t *testing.T) {
 	t.Parallel()
-	g := newGuarded(t)
-	profileToken, err := g.root.ProfileToken(t.Context(), 0)
+	g := clustertest.NewGuarded(t)
+	profileToken, err := g.Root.ProfileToken(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.tokens[string(cluster.KindProfile)], g.tokens[string(cluster.KindAnonymous)] = profileToken.Secret, ""
+	g.Tokens[string(cluster.KindProfile)], g.Tokens[string(cluster.KindAnonymous)] = profileToken.Secret, ""
 	kinds := []cluster.Kind{cluster.KindAgent, cluster.KindElector, cluster.KindOrchestrator, cluster.KindOperator, cluster.KindProfile, cluster.KindAnonymous}
 	may := func(kind cluster.Kind, key string) bool {
-		_, err := g.as(string(kind), "prod").Store().Txn().Set(key, []byte("x")).Commit(t.Context())
+		_, err := g.As(string(kind), "prod").Store().Txn().Set(key, []byte("x")).Commit(t.Context())
 		if err != nil && !errors.Is(err, consul.ErrDenied) {
 			t.Errorf("%s writes %s: %v", kind, key, err)
 		}
@@ -56,7 +53,7 @@ func TestStolenTokens(t *testing.T) {
 	}
 	table.WriteString("\n|---|---|" + strings.Repeat("---|", len(kinds)) + "\n")
 	for _, k := range cluster.Keys {
-		own, other := instances(k.Pattern, g.server.Node)
+		own, other := instances(k.Pattern, g.Server.Node)
 		fmt.Fprintf(&table, "| `%s` | %s |", k.Pattern, k.Holds)
 		for _, kind := range kinds {
 			mine, others := may(kind, own), may(kind, other)
@@ -101,83 +98,26 @@ func TestStolenTokens(t *testing.T) {
 	}
 }
 
-// TestDamagedLeaders: an elector writes who leads again, as it was, when the
-// document holds something else; a member joins and leaves meanwhile, and a count
-// can be set.
-func TestDamagedLeaders(t *testing.T) {
-	t.Parallel()
-	c, s := initialized(t)
-	for _, garbage := range []string{"garbage", `{"format":1,"leader":["a/b"],"count":1}`, `{"format":1,"count":100000}`} {
-		put := func() {
-			t.Helper()
-			if err := s.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/prod/current/leaders", Value: []byte(garbage)}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		put()
-		if _, err := c.Leaders(t.Context()); !errors.Is(err, kv.ErrDamaged) || cluster.RepairHint(err) == "" {
-			t.Errorf("Leaders of %s: %v", garbage, err)
-		}
-		if _, err := c.Join(t.Context(), "n", func(r cluster.Record) (cluster.Record, error) { return r, nil }); err != nil {
-			t.Errorf("Join beside %s: %v", garbage, err)
-		}
-		if _, err := c.Leave(t.Context(), "n", false); err != nil {
-			t.Errorf("Leave beside %s: %v", garbage, err)
-		}
-		if err := c.SetCount(t.Context(), 1); err != nil {
-			t.Errorf("SetCount over %s: %v", garbage, err)
-		}
-		put()
-	}
-	if _, err := c.Join(t.Context(), "n", func(r cluster.Record) (cluster.Record, error) { return r, nil }); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	t.Cleanup(func() { cancel(); running.Wait() })
-	timing := cluster.Timing{StepDown: time.Second, Replace: 3 * time.Second}
-	running.Go(func() { _ = c.NewElection(cluster.ElectionOptions{Node: "n", Timing: timing}).Run(ctx) })
-	led := func(context.Context) error {
-		l, err := c.Leaders(t.Context())
-		if err == nil && !slices.Equal(l.Leader, []string{"n"}) {
-			err = fmt.Errorf("leaders are %v", l.Leader)
-		}
-		return err
-	}
-	consultest.Eventually(t, "a leader in place of what was damaged", led)
-	if err := c.SetCount(t.Context(), 2); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/prod/current/leaders", Value: []byte("garbage")}); err != nil {
-		t.Fatal(err)
-	}
-	consultest.Eventually(t, "the same leader again", led)
-	if err := s.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/prod/current/leaders", Value: []byte(`{"format":1,"leader":["evil"],"count":1}`)}); err != nil {
-		t.Fatal(err)
-	}
-	consultest.Eventually(t, "a member to lead in place of a host that is not a member", led)
-}
-
 // TestLeadersNeedAnElector: what keeps other tokens from saying who leads are ACLs:
 // they can neither write the leaders nor touch the lock of the election. The lock
 // fences its former holder. It cannot tell electors apart: each of them can end
 // another one's lock and take it, so that readers would learn nothing from it.
 func TestLeadersNeedAnElector(t *testing.T) {
 	t.Parallel()
-	g := newGuarded(t)
-	profileToken, err := g.root.ProfileToken(t.Context(), 0)
+	g := clustertest.NewGuarded(t)
+	profileToken, err := g.Root.ProfileToken(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.tokens[string(cluster.KindProfile)], g.tokens[string(cluster.KindAnonymous)] = profileToken.Secret, ""
-	holder := kv.LeaseOptions{Holder: kv.Holder{Node: g.server.Node}}
-	held, err := g.root.Store().TryLock(t.Context(), cluster.KeyElection, holder)
+	g.Tokens[string(cluster.KindProfile)], g.Tokens[string(cluster.KindAnonymous)] = profileToken.Secret, ""
+	holder := kv.LeaseOptions{Holder: kv.Holder{Node: g.Server.Node}}
+	held, err := g.Root.Store().TryLock(t.Context(), cluster.KeyElection, holder)
 	if err != nil {
 		t.Fatal(err)
 	}
 	unlock := func(kind cluster.Kind) error {
-		_, _ = g.as(string(kind), "prod").Store(), kind // makes the client
-		ok, _, err := g.clients[string(kind)].Txn(t.Context(), "unlock", consul.TxnOps{{KV: &consul.KVTxnOp{
+		_, _ = g.As(string(kind), "prod").Store(), kind // makes the client
+		ok, _, err := g.Clients[string(kind)].Txn(t.Context(), "unlock", consul.TxnOps{{KV: &consul.KVTxnOp{
 			Verb: consul.KVUnlock, Key: "jorc/prod/" + cluster.KeyElection, Session: held.Session(),
 		}}})
 		if err == nil && !ok {
@@ -187,7 +127,7 @@ func TestLeadersNeedAnElector(t *testing.T) {
 	}
 	forged := []byte(`{"format":1,"leader":["evil"],"count":1}`)
 	for _, kind := range []cluster.Kind{cluster.KindAgent, cluster.KindOrchestrator, cluster.KindProfile, cluster.KindAnonymous} {
-		c := g.as(string(kind), "prod")
+		c := g.As(string(kind), "prod")
 		_, err := c.Store().Txn().Set(cluster.KeyLeaders, forged).Commit(t.Context())
 		_, lockErr := c.Store().TryLock(t.Context(), cluster.KeyElection, holder)
 		for what, err := range map[string]error{"write the leaders": err, "end the election's lock": unlock(kind), "take it": lockErr} {
@@ -196,17 +136,17 @@ func TestLeadersNeedAnElector(t *testing.T) {
 			}
 		}
 	}
-	if l, err := g.root.Leaders(t.Context()); err != nil || l.Leads("evil") || held.Err() != nil {
+	if l, err := g.Root.Leaders(t.Context()); err != nil || l.Leads("evil") || held.Err() != nil {
 		t.Fatalf("leaders are %+v, %v; the lock: %v", l, err, held.Err())
 	}
 
 	if err := unlock(cluster.KindElector); err != nil {
 		t.Fatalf("an elector ends the lock of another: %v; say in docs/security.md what changed", err)
 	}
-	if err := g.root.In(held.Store()).SetCount(t.Context(), 7); !errors.Is(err, kv.ErrLockLost) && !errors.Is(err, kv.ErrConflict) {
+	if err := g.Root.In(held.Store()).SetCount(t.Context(), 7); !errors.Is(err, kv.ErrLockLost) && !errors.Is(err, kv.ErrConflict) {
 		t.Errorf("the former holder sets the count: %v", err)
 	}
-	if l, err := g.root.Leaders(t.Context()); err != nil || l.Count == 7 {
+	if l, err := g.Root.Leaders(t.Context()); err != nil || l.Count == 7 {
 		t.Errorf("leaders are %+v, %v", l, err)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
@@ -28,7 +29,7 @@ import (
 // TestWatcherReadsReportsLast: a state with another control has what hosts reported before that.
 func TestWatcherReadsReportsLast(t *testing.T) {
 	t.Parallel()
-	c, s := initialized(t)
+	c, s := clustertest.Initialized(t)
 	put := func(key, value string) {
 		t.Helper()
 		if err := s.Client().KVPut(t.Context(), &consul.KVPair{Key: c.Store().Path(key), Value: []byte(value)}); err != nil {
@@ -77,7 +78,7 @@ func TestWatcherReadsReportsLast(t *testing.T) {
 // current is the one that a complete read finds.
 func TestWatcher(t *testing.T) {
 	t.Parallel()
-	c, s := initialized(t)
+	c, s := clustertest.Initialized(t)
 	client := s.Client()
 	put := func(key, value string) {
 		t.Helper()
@@ -179,7 +180,7 @@ func TestWatcher(t *testing.T) {
 			put([]string{"stages/edge/turns", "stages/edge/stops", "stages/web/turns"}[i%3], fmt.Sprint(i))
 		case 10:
 			what = "the catalog"
-			addNode(t, s, node, []string{"passing", "critical"}[i%2], "passing")
+			clustertest.AddNode(t, s, node, []string{"passing", "critical"}[i%2], "passing")
 		default:
 			what = "grant of " + node
 			put("host/"+node+"/grants", fmt.Sprintf(`{"format":1,"n":%d}`, i))
@@ -200,7 +201,7 @@ func TestWatcher(t *testing.T) {
 // corrected: the watcher reports a change although its own queries saw none.
 func TestWatcherSeesChecksReturn(t *testing.T) {
 	t.Parallel()
-	c, s := initialized(t)
+	c, s := clustertest.Initialized(t)
 	record := &consul.KVPair{Key: c.Store().Path("host/web-1/member"), Value: []byte(`{"format":1}`)}
 	if err := s.Client().KVPut(t.Context(), record); err != nil {
 		t.Fatal(err)
@@ -220,15 +221,15 @@ func TestWatcherSeesChecksReturn(t *testing.T) {
 		}
 		return fmt.Sprint(state.Hosts["web-1"].Condition)
 	}
-	addNode(t, s, "web-1", "passing", "passing")
+	clustertest.AddNode(t, s, "web-1", "passing", "passing")
 	passing := status()
 	for range 40 {
-		addNode(t, s, "web-1", "passing", "critical")
+		clustertest.AddNode(t, s, "web-1", "passing", "critical")
 		critical := status()
 		if critical == passing {
 			t.Fatalf("a critical check is read as %s", critical)
 		}
-		addNode(t, s, "web-1", "passing", "passing")
+		clustertest.AddNode(t, s, "web-1", "passing", "passing")
 		for got := critical; got != passing; got = status() {
 			if err := changes.Wait(t.Context()); err != nil {
 				t.Fatal(err)
@@ -241,7 +242,7 @@ func TestWatcherSeesChecksReturn(t *testing.T) {
 // nothing changed reads no host at all.
 func TestWatcherRequests(t *testing.T) {
 	t.Parallel()
-	c, s := initialized(t)
+	c, s := clustertest.Initialized(t)
 	const nodes = 1000
 	for i := 0; i < nodes; i += 50 {
 		txn := c.Store().Txn()
@@ -252,16 +253,16 @@ func TestWatcherRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	g := &gateway{}
-	w := cluster.New(g.client(t, s), "jorc", "prod").NewWatcher()
+	g := &clustertest.Gateway{}
+	w := cluster.New(g.Client(t, s), "jorc", "prod").NewWatcher()
 	read := func() (cluster.State, int64) {
 		t.Helper()
-		before := g.requests.Load()
+		before := g.Requests.Load()
 		state, err := w.State(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		return state, g.requests.Load() - before
+		return state, g.Requests.Load() - before
 	}
 	read()
 	consultest.Eventually(t, "Consul has registered itself, and nothing changes", func(context.Context) error {
@@ -287,9 +288,9 @@ func TestWatcherRequests(t *testing.T) {
 // completely.
 func TestWatcherAfterLoss(t *testing.T) {
 	t.Parallel()
-	c, s := initialized(t)
+	c, s := clustertest.Initialized(t)
 	for i := range 20 {
-		join(t, c, fmt.Sprint("n", i))
+		clustertest.Join(t, c, fmt.Sprint("n", i))
 	}
 	w := c.NewWatcher()
 	if state, err := w.State(t.Context()); err != nil || len(state.Nodes()) != 20 {
@@ -302,7 +303,7 @@ func TestWatcherAfterLoss(t *testing.T) {
 		_, err := c.Init(ctx, cluster.InitOptions{})
 		return err
 	})
-	join(t, c, "new")
+	clustertest.Join(t, c, "new")
 	consultest.Eventually(t, "the new state", func(ctx context.Context) error {
 		state, err := w.State(ctx)
 		if err == nil && (len(state.Nodes()) != 1 || state.Nodes()[0] != "new" || !state.Exists) {
@@ -316,9 +317,9 @@ func TestWatcherAfterLoss(t *testing.T) {
 // a State that is asked for then has it.
 func TestWatcherWakes(t *testing.T) {
 	t.Parallel()
-	c, s := initialized(t)
-	addNode(t, s, "n1", "passing", "passing")
-	join(t, c, "n1")
+	c, s := clustertest.Initialized(t)
+	clustertest.AddNode(t, s, "n1", "passing", "passing")
+	clustertest.Join(t, c, "n1")
 	w := c.Consistent().NewWatcher("runs/")
 	changes, others := w.Changes(), w.Changes()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -357,9 +358,9 @@ func TestWatcherWakes(t *testing.T) {
 			return s.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/prod/current_version", Value: []byte("v2")})
 		}, func(s cluster.State) bool { return s.Desired == "v2" }},
 		{"a pause", func() error { _, err := c.Pause(t.Context(), cluster.Hold{Reason: "x"}); return err }, func(s cluster.State) bool { return s.Control.Paused != nil }},
-		{"a member", func() error { join(t, c, "n2"); return nil }, func(s cluster.State) bool { return s.Hosts["n2"] != nil }},
-		{"a param", func() error { return set(t, c, "x", "1", profile.Ref{}) }, func(s cluster.State) bool { return len(s.Profile.Params) > 1 }},
-		{"a critical check", func() error { addNode(t, s, "n1", "critical", "passing"); return nil }, func(s cluster.State) bool { return s.Hosts["n1"].Condition.Liveness == cluster.LivenessDown }},
+		{"a member", func() error { clustertest.Join(t, c, "n2"); return nil }, func(s cluster.State) bool { return s.Hosts["n2"] != nil }},
+		{"a param", func() error { return clustertest.Set(t, c, "x", "1", profile.Ref{}) }, func(s cluster.State) bool { return len(s.Profile.Params) > 1 }},
+		{"a critical check", func() error { clustertest.AddNode(t, s, "n1", "critical", "passing"); return nil }, func(s cluster.State) bool { return s.Hosts["n1"].Condition.Liveness == cluster.LivenessDown }},
 	} {
 		if err := test.change(); err != nil {
 			t.Fatal(err)
@@ -375,8 +376,8 @@ func TestWatcherWakes(t *testing.T) {
 // is not mistaken for that.
 func TestWatcherRestored(t *testing.T) {
 	t.Parallel()
-	c, s := initialized(t)
-	join(t, c, "n1")
+	c, s := clustertest.Initialized(t)
+	clustertest.Join(t, c, "n1")
 	w := c.NewWatcher()
 	changes := w.Changes()
 	ended := make(chan error, 1)
@@ -389,7 +390,7 @@ func TestWatcherRestored(t *testing.T) {
 	}
 	backup := filepath.Join(t.TempDir(), "backup.snap")
 	s.Run("snapshot", "save", backup)
-	join(t, c, "n2")
+	clustertest.Join(t, c, "n2")
 	if _, err := c.Leave(t.Context(), "n2", false); err != nil {
 		t.Fatal(err)
 	}
@@ -416,12 +417,12 @@ func TestWatcherRestored(t *testing.T) {
 // makes no list of all services be read.
 func TestWatcherCatalog(t *testing.T) {
 	t.Parallel()
-	c, s := initialized(t)
+	c, s := clustertest.Initialized(t)
 	const nodes = 30
 	name := func(i int) string { return fmt.Sprintf("node-%02d", i) }
 	for i := range nodes {
-		join(t, c, name(i))
-		addNode(t, s, name(i), "passing", "passing")
+		clustertest.Join(t, c, name(i))
+		clustertest.AddNode(t, s, name(i), "passing", "passing")
 	}
 	proxy := s.Proxy()
 	w := cluster.New(proxy.Client(), "jorc", "prod").NewWatcher()
@@ -500,8 +501,8 @@ func TestWatcherCatalog(t *testing.T) {
 	if more := asked() - before; more > 1 {
 		t.Errorf("nine checks that changed made all services be read %d times", more)
 	}
-	addNode(t, s, "node-99", "passing", "passing")
-	join(t, c, "node-99")
+	clustertest.AddNode(t, s, "node-99", "passing", "passing")
+	clustertest.Join(t, c, "node-99")
 	same("a new host")
 	if err := s.Client().CatalogDeregister(t.Context(), &consul.CatalogDeregister{Node: "node-03"}); err != nil {
 		t.Fatal(err)

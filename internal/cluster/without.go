@@ -44,7 +44,7 @@ func (h *Host) without(services map[string]bool) *Host {
 	maps.DeleteFunc(next.Services, func(name string, _ Tally) bool { return services[name] })
 	next.Failing = slices.DeleteFunc(slices.Clone(h.Failing), func(c consul.CheckState) bool { return services[c.ServiceName] })
 	next.Record.Provides = namesWithout(h.Record.Provides, services)
-	next.Record.Requires = slices.DeleteFunc(slices.Clone(h.Record.Requires), func(r Requirement) bool { return services[serviceOf(r.Target)] })
+	next.Record.Requires = slices.DeleteFunc(slices.Clone(h.Record.Requires), func(r Requirement) bool { return services[r.Service()] })
 	return &next
 }
 

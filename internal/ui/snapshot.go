@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/inventory"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/rollout"
@@ -81,7 +82,7 @@ type derived struct {
 	counts  func() orchestrator.Aggregate
 	// graph is which hosts require which, without members that neither require nor provide
 	// anything.
-	graph  func() cluster.Graph
+	graph  func() inventory.Graph
 	stages func() map[string]stageState // by name
 
 	mu       sync.Mutex
@@ -115,8 +116,8 @@ func newDerived(state *cluster.State) *derived {
 		}
 		return all
 	})
-	d.graph = sync.OnceValue(func() cluster.Graph {
-		return cluster.Dependencies(slices.DeleteFunc(slices.Clone(d.members()), func(m cluster.Member) bool {
+	d.graph = sync.OnceValue(func() inventory.Graph {
+		return inventory.Dependencies(slices.DeleteFunc(slices.Clone(d.members()), func(m cluster.Member) bool {
 			return len(m.Provides) == 0 && len(m.Requires) == 0
 		}))
 	})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/event"
+	"github.com/jorc/jorc/internal/inventory"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/slots"
@@ -217,7 +218,7 @@ func (s *Snapshot) services(n int) []Service {
 // Dependencies are which hosts require services of which.
 type Dependencies struct {
 	About
-	cluster.GraphDocument
+	inventory.GraphDocument
 	// CycleTexts are the cycles in words: a -[mysql]-> b -[web]-> a.
 	CycleTexts []string `json:"cycle_texts"`
 }

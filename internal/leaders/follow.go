@@ -1,4 +1,6 @@
-package cluster
+// Package leaders decides who leads a cluster, and lets a host lead while it does. The rules are cluster.Decide; this package
+// watches, asks and writes by them. Begin at Election, which decides while it holds a lock, and at Lead, which a host runs.
+package leaders
 
 import (
 	"context"
@@ -8,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/kv"
 )
@@ -27,10 +30,10 @@ type Leadership struct {
 // leads after Timing.StepDown at the latest, counted from when it last asked a
 // question that Consul answered. handle is called by one goroutine at a time and
 // should return soon; Lead runs what takes longer.
-func (c *Cluster) Follow(ctx context.Context, node string, t Timing, handle func(Leadership)) error {
+func Follow(ctx context.Context, c *cluster.Cluster, node string, t cluster.Timing, handle func(Leadership)) error {
 	f := &follower{
-		cluster: c, node: node, timing: t.withDefaults(), handle: handle,
-		doc: c.Consistent().leaders, wake: concurrency.NewSignal(),
+		cluster: c, node: node, timing: t.WithDefaults(), handle: handle,
+		doc: c.Consistent().LeadersDoc(), wake: concurrency.NewSignal(),
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return f.watch(ctx) })
@@ -43,10 +46,10 @@ func (c *Cluster) Follow(ctx context.Context, node string, t Timing, handle func
 // node's place among the leaders is not given to another before lead has
 // returned, as long as it returns within Timing.StepDown; and when it returned
 // that is written to Consul, so that no election waits longer.
-func (c *Cluster) Lead(ctx context.Context, node string, t Timing, lead func(ctx context.Context)) error {
+func Lead(ctx context.Context, c *cluster.Cluster, node string, t cluster.Timing, lead func(ctx context.Context)) error {
 	l := &leadRun{changed: concurrency.NewSignal()}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return c.Follow(ctx, node, t, l.update) })
+	g.Go(func() error { return Follow(ctx, c, node, t, l.update) })
 	g.Go(func() error {
 		for {
 			if err := l.changed.Wait(ctx); err != nil {
@@ -56,7 +59,7 @@ func (c *Cluster) Lead(ctx context.Context, node string, t Timing, lead func(ctx
 				lead(run)
 				<-run.Done()
 				stop()
-				c.ConfirmStepDown(ctx, node, t)
+				ConfirmStepDown(ctx, c, node, t)
 			}
 		}
 	})
@@ -96,28 +99,24 @@ func (l *leadRun) begin(ctx context.Context) (context.Context, context.CancelFun
 
 // ConfirmStepDown says that node knows that it was retired. The election waits for a
 // node that cannot write this.
-func (c *Cluster) ConfirmStepDown(ctx context.Context, node string, t Timing) {
-	ctx, cancel := context.WithTimeout(ctx, t.withDefaults().StepDown)
+func ConfirmStepDown(ctx context.Context, c *cluster.Cluster, node string, t cluster.Timing) {
+	ctx, cancel := context.WithTimeout(ctx, t.WithDefaults().StepDown)
 	defer cancel()
-	_, _ = c.leaders.Update(ctx, func(old kv.Entry[Leaders]) (Leaders, bool, error) {
-		next := old.Value.clone()
-		next.forget(node)
-		return next, old.Value.retired(node), nil
-	})
+	_ = c.ConfirmStepDown(ctx, node)
 }
 
 // follower is one Follow.
 type follower struct {
-	cluster *Cluster
+	cluster *cluster.Cluster
 	node    string
-	timing  Timing
+	timing  cluster.Timing
 	handle  func(Leadership)
-	doc     kv.Doc[Leaders]
+	doc     kv.Doc[cluster.Leaders]
 	wake    concurrency.Signal // something to confirm
 
 	mu       sync.Mutex
 	known    bool
-	now      kv.Entry[Leaders]
+	now      kv.Entry[cluster.Leaders]
 	until    time.Time // how long to believe now.Value
 	err      error     // of the last attempt to confirm
 	notified bool
@@ -127,7 +126,7 @@ type follower struct {
 
 // watch learns news. A node that is to lead does so once that is confirmed.
 func (f *follower) watch(ctx context.Context) error {
-	return f.doc.Watch(ctx, func(u kv.Update[Leaders]) {
+	return f.doc.Watch(ctx, func(u kv.Update[cluster.Leaders]) {
 		if u.Err != nil {
 			return // the confirmations tell
 		}

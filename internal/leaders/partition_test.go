@@ -1,4 +1,4 @@
-package cluster_test
+package leaders_test
 
 import (
 	"context"
@@ -11,9 +11,11 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/leaders"
 )
 
 // through returns the cluster as one sees it who reaches Consul by a proxy.
@@ -27,7 +29,7 @@ func through(t testing.TB, p *consultest.Proxy) *cluster.Cluster {
 // begins, so that never more than one leads.
 func TestLeadersUnderPartition(t *testing.T) {
 	t.Parallel()
-	c, server := initialized(t)
+	c, server := clustertest.Initialized(t)
 	// A leader that a busy machine delays for longer than StepDown would step down.
 	timing := cluster.Timing{StepDown: 5 * time.Second, Replace: 8 * time.Second}
 	s := &stage{on: map[string]bool{}}
@@ -36,13 +38,13 @@ func TestLeadersUnderPartition(t *testing.T) {
 	t.Cleanup(func() { cancel(); running.Wait() })
 	ways := map[string]*consultest.Proxy{}
 	for _, node := range []string{"a", "b", "c"} {
-		addNode(t, server, node, consul.HealthPassing, consul.HealthPassing)
-		join(t, c, node)
+		clustertest.AddNode(t, server, node, consul.HealthPassing, consul.HealthPassing)
+		clustertest.Join(t, c, node)
 		ways[node] = server.Proxy()
 		mine := through(t, ways[node])
-		running.Go(func() { _ = mine.Lead(ctx, node, timing, s.lead(node)) })
+		running.Go(func() { _ = leaders.Lead(ctx, mine, node, timing, s.lead(node)) })
 	}
-	e := c.NewElection(cluster.ElectionOptions{Node: "judge", Timing: timing, Lock: kv.LeaseOptions{TTL: 2 * time.Second}})
+	e := leaders.NewElection(c, leaders.ElectionOptions{Node: "judge", Timing: timing, Lock: kv.LeaseOptions{TTL: 2 * time.Second}})
 	running.Go(func() { _ = e.Run(ctx) })
 	one := func(what string, not ...string) string {
 		t.Helper()
@@ -59,7 +61,7 @@ func TestLeadersUnderPartition(t *testing.T) {
 	}
 	cut := func(node string) {
 		ways[node].Do(func(*http.Request) consultest.Fault { return consultest.Fault{Hang: true} })
-		addNode(t, server, node, consul.HealthPassing, consul.HealthCritical) // its TTL check ran out
+		clustertest.AddNode(t, server, node, consul.HealthPassing, consul.HealthCritical) // its TTL check ran out
 	}
 	first := one("a leader")
 	cut(first)
@@ -68,7 +70,7 @@ func TestLeadersUnderPartition(t *testing.T) {
 	third := one("a leader in place of the second", first, second)
 	for _, node := range []string{first, second} {
 		ways[node].Do(nil)
-		addNode(t, server, node, consul.HealthPassing, consul.HealthPassing)
+		clustertest.AddNode(t, server, node, consul.HealthPassing, consul.HealthPassing)
 	}
 	for _, node := range []string{first, second} { // they hear of Consul again
 		before := ways[node].Asked("/")
@@ -93,15 +95,15 @@ func TestLeadersUnderPartition(t *testing.T) {
 // the answer to one question that waited for it, not by asking often.
 func TestNewsOfLeadershipIsOneAnswer(t *testing.T) {
 	t.Parallel()
-	c, server := initialized(t)
+	c, server := clustertest.Initialized(t)
 	proxy := server.Proxy()
 	mine := through(t, proxy)
-	news := make(chan cluster.Leadership, 100)
+	news := make(chan leaders.Leadership, 100)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
 		// So long a time that no confirmation falls into the test.
-		_ = mine.Follow(ctx, "a", cluster.Timing{StepDown: time.Hour}, func(s cluster.Leadership) { news <- s })
+		_ = leaders.Follow(ctx, mine, "a", cluster.Timing{StepDown: time.Hour}, func(s leaders.Leadership) { news <- s })
 	})
 	t.Cleanup(func() { cancel(); running.Wait() })
 	until := func(leading bool) {
@@ -116,7 +118,7 @@ func TestNewsOfLeadershipIsOneAnswer(t *testing.T) {
 	before := asked()
 	const changes = 4
 	for range changes {
-		join(t, c, "a")
+		clustertest.Join(t, c, "a")
 		until(true)
 		if _, err := c.Leave(t.Context(), "a", false); err != nil {
 			t.Fatal(err)
@@ -133,13 +135,13 @@ func TestNewsOfLeadershipIsOneAnswer(t *testing.T) {
 // BenchmarkNewsOfLeadership is from the moment that a member joins
 // or leave until the member itself knows that it leads or does so no more.
 func BenchmarkNewsOfLeadership(b *testing.B) {
-	c, server := initialized(b)
+	c, server := clustertest.Initialized(b)
 	mine := cluster.New(server.Client(), "jorc", "prod")
-	news := make(chan cluster.Leadership, 100)
+	news := make(chan leaders.Leadership, 100)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
-		_ = mine.Follow(ctx, "a", cluster.Timing{}, func(s cluster.Leadership) { news <- s })
+		_ = leaders.Follow(ctx, mine, "a", cluster.Timing{}, func(s leaders.Leadership) { news <- s })
 	})
 	b.Cleanup(func() { cancel(); running.Wait() })
 	until := func(leading bool) {
@@ -153,7 +155,7 @@ func BenchmarkNewsOfLeadership(b *testing.B) {
 	var took []time.Duration
 	for b.Loop() {
 		begin := time.Now()
-		join(b, c, "a")
+		clustertest.Join(b, c, "a")
 		until(true)
 		took = append(took, time.Since(begin))
 		begin = time.Now()

@@ -1,4 +1,4 @@
-package cluster
+package inventory
 
 import (
 	"crypto/sha256"
@@ -8,27 +8,28 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/text"
 )
 
-// Inventory is a dynamic inventory of Ansible: the answer to --list.
-type Inventory struct {
+// Ansible is a dynamic inventory of Ansible: the answer to --list.
+type Ansible struct {
 	groups map[string][]string
 	vars   map[string]map[string]any // by host
 }
 
-// NewInventory returns the inventory of members. Hosts choose their own names, roles and
+// ForAnsible returns the inventory of members of the cluster called name. Hosts choose their own names, roles and
 // params, so all of them may be hostile: names become valid and stay distinct, variables
 // have a prefix, and Ansible does not evaluate their values as templates. Params that hold
 // secrets are left out.
-func NewInventory(cluster string, p profile.Document, members []Member) Inventory {
-	inv := Inventory{groups: map[string][]string{}, vars: map[string]map[string]any{}}
+func ForAnsible(name string, p profile.Document, members []cluster.Member) Ansible {
+	inv := Ansible{groups: map[string][]string{}, vars: map[string]map[string]any{}}
 	for i := range members {
 		m := &members[i]
 		host := inventoryHost(m.Node)
-		inv.vars[host] = hostVars(cluster, p, m)
-		groups := []string{"cluster_" + inventoryName(cluster), "health_" + inventoryName(orNone(m.Health))}
+		inv.vars[host] = hostVars(name, p, m)
+		groups := []string{"cluster_" + inventoryName(name), "health_" + inventoryName(orNone(m.Health))}
 		if m.Zone != "" {
 			groups = append(groups, "zone_"+inventoryName(m.Zone))
 		}
@@ -53,7 +54,7 @@ func orNone(s string) string {
 
 // MarshalJSON returns the groups, and the variables of all hosts, so that Ansible need not
 // ask for each.
-func (inv Inventory) MarshalJSON() ([]byte, error) {
+func (inv Ansible) MarshalJSON() ([]byte, error) {
 	all := map[string]any{"_meta": map[string]any{"hostvars": inv.vars}}
 	for name, hosts := range inv.groups {
 		all[name] = map[string]any{"hosts": hosts}
@@ -63,7 +64,7 @@ func (inv Inventory) MarshalJSON() ([]byte, error) {
 
 // Host returns the variables of one host, by its name in the inventory or its node's:
 // the answer to --host.
-func (inv Inventory) Host(name string) (vars map[string]any, ok bool) {
+func (inv Ansible) Host(name string) (vars map[string]any, ok bool) {
 	if vars, ok = inv.vars[name]; !ok {
 		vars, ok = inv.vars[inventoryHost(name)]
 	}
@@ -115,9 +116,9 @@ func digestOf(name string) string {
 }
 
 // hostVars are the variables of a member. Only ansible_host has no prefix of jorc's own.
-func hostVars(cluster string, p profile.Document, m *Member) map[string]any {
+func hostVars(name string, p profile.Document, m *cluster.Member) map[string]any {
 	vars := map[string]any{
-		"jorc_cluster": unsafeValue(cluster), "jorc_node": unsafeValue(m.Node), "jorc_zone": unsafeValue(m.Zone), "jorc_roles": unsafeValue(m.Roles),
+		"jorc_cluster": unsafeValue(name), "jorc_node": unsafeValue(m.Node), "jorc_zone": unsafeValue(m.Zone), "jorc_roles": unsafeValue(m.Roles),
 		"jorc_version": unsafeValue(m.Version), "jorc_health": orNone(m.Health), "jorc_agent": m.Agent, "jorc_datacenter": unsafeValue(m.Datacenter),
 	}
 	if addr, err := netip.ParseAddr(m.Address); err == nil && addr.Zone() == "" || hostWord().MatchString(m.Address) {

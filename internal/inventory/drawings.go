@@ -1,4 +1,4 @@
-package cluster
+package inventory
 
 import (
 	"fmt"
@@ -7,32 +7,34 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/jorc/jorc/internal/cluster"
 )
 
 // Formats in which a Graph can be written.
 const (
-	DepsText    = "text"
-	DepsDOT     = "dot"
-	DepsMermaid = "mermaid"
-	DepsSVG     = "svg"
+	Text    = "text"
+	DOT     = "dot"
+	Mermaid = "mermaid"
+	SVG     = "svg"
 )
 
-// DepsFormats returns the formats that Write knows.
-func DepsFormats() []string { return []string{DepsText, DepsDOT, DepsMermaid, DepsSVG} }
+// Formats returns the formats that Write knows.
+func Formats() []string { return []string{Text, DOT, Mermaid, SVG} }
 
-// Write returns the graph in a format, ErrInvalid for one that it does not know.
+// Write returns the graph in a format, cluster.ErrInvalid for one that it does not know.
 func (g Graph) Write(format string) (string, error) {
 	switch format {
-	case DepsText:
+	case Text:
 		return g.text(), nil
-	case DepsDOT:
+	case DOT:
 		return g.dot(), nil
-	case DepsMermaid:
+	case Mermaid:
 		return g.mermaid(), nil
-	case DepsSVG:
+	case SVG:
 		return g.SVG(nil), nil
 	}
-	return "", fmt.Errorf("format %q: %w: %s are known", format, ErrInvalid, strings.Join(DepsFormats(), ", "))
+	return "", fmt.Errorf("format %q: %w: %s are known", format, cluster.ErrInvalid, strings.Join(Formats(), ", "))
 }
 
 // CycleText returns one cycle for people: a -[mysql]-> b -[web]-> a.

@@ -1,4 +1,4 @@
-package cluster_test
+package inventory_test
 
 import (
 	"encoding/xml"
@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/inventory"
 )
 
 // hosts describes a member as "name: provides a b, requires c d=2/addressable".
@@ -52,7 +53,7 @@ func TestDependencies(t *testing.T) {
 		{"from elsewhere", hosts("a:web > ldap", "b: > tag.web@dc2"), nil, nil},
 		{"tags", hosts("a:web > master.db", "b:db > web"), []string{"a -[db]-> b -[web]-> a"}, []string{"a", "b"}},
 	} {
-		g := cluster.Dependencies(test.members)
+		g := inventory.Dependencies(test.members)
 		var got []string
 		for _, c := range g.Cycles {
 			got = append(got, g.CycleText(c))
@@ -65,13 +66,13 @@ func TestDependencies(t *testing.T) {
 
 func TestDependencyFormats(t *testing.T) {
 	t.Parallel()
-	g := cluster.Dependencies(hosts(`a"<b>:web > db`, "b:db > web ldap", "c: > db/addressable"))
-	for _, format := range cluster.DepsFormats() {
+	g := inventory.Dependencies(hosts(`a"<b>:web > db`, "b:db > web ldap", "c: > db/addressable"))
+	for _, format := range inventory.Formats() {
 		text, err := g.Write(format)
 		if err != nil || !strings.Contains(text, "ldap") || !strings.Contains(text, "db") {
 			t.Errorf("%s: %v\n%s", format, err, text)
 		}
-		if format == cluster.DepsSVG {
+		if format == inventory.SVG {
 			d := xml.NewDecoder(strings.NewReader(text))
 			for err == nil {
 				_, err = d.Token()
@@ -81,7 +82,7 @@ func TestDependencyFormats(t *testing.T) {
 			}
 		}
 	}
-	dot, err := g.Write(cluster.DepsDOT)
+	dot, err := g.Write(inventory.DOT)
 	want := `"member a\"<b>" -> "member b" [label="db", color=red];`
 	if err != nil || !strings.Contains(dot, want) {
 		t.Errorf("DOT (%v) lacks %s:\n%s", err, want, dot)
@@ -95,14 +96,14 @@ func TestDependencyFormats(t *testing.T) {
 func TestHostileDrawings(t *testing.T) {
 	t.Parallel()
 	const evil = "a]\x1b\"<script>`%%{init: {}}%%\\"
-	g := cluster.Graph{
+	g := inventory.Graph{
 		Nodes: []string{evil}, Services: map[string][]string{},
-		Edges: []cluster.Edge{{Node: evil, Service: evil, External: true}},
+		Edges: []inventory.Edge{{Node: evil, Service: evil, External: true}},
 	}
 	for format, want := range map[string]string{
-		cluster.DepsDOT:     `"service a]` + "\x1b" + `\"<script>` + "`" + `%%{init: {}}%%\\" [label=`,
-		cluster.DepsMermaid: `(["a]` + "\x1b" + `#quot;#lt;script#gt;#96;#37;#37;{init: {}}#37;#37;\"])`,
-		cluster.DepsSVG:     "<title>a] &#34;&lt;script&gt;`%%{init: {}}%%\\</title>",
+		inventory.DOT:     `"service a]` + "\x1b" + `\"<script>` + "`" + `%%{init: {}}%%\\" [label=`,
+		inventory.Mermaid: `(["a]` + "\x1b" + `#quot;#lt;script#gt;#96;#37;#37;{init: {}}#37;#37;\"])`,
+		inventory.SVG:     "<title>a] &#34;&lt;script&gt;`%%{init: {}}%%\\</title>",
 	} {
 		got, err := g.Write(format)
 		if err != nil || !strings.Contains(got, want) {

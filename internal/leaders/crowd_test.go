@@ -1,4 +1,4 @@
-package cluster_test
+package leaders_test
 
 import (
 	"context"
@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/leaders"
 )
 
 // TestElectionOfMany: when the elector of a large cluster is gone without a word, few of the
@@ -30,11 +32,11 @@ func TestElectionOfMany(t *testing.T) {
 }
 
 func electionOfMany(t *testing.T, spread, answer time.Duration) {
-	c, s := initialized(t)
+	c, s := clustertest.Initialized(t)
 	const electors = 40
-	g := &gateway{}
+	g := &clustertest.Gateway{}
 	var sessions, reads atomic.Int64
-	g.asked = func(path string) {
+	g.Asked = func(path string) {
 		time.Sleep(answer) // Consul is as busy
 		switch path {
 		case "/v1/session/create":
@@ -43,7 +45,7 @@ func electionOfMany(t *testing.T, spread, answer time.Duration) {
 			reads.Add(1)
 		}
 	}
-	client := g.client(t, s)
+	client := g.Client(t, s)
 	held, err := c.Store().Lock(t.Context(), cluster.KeyElection, kv.LeaseOptions{TTL: 10 * time.Second, LockDelay: time.Second})
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +55,7 @@ func electionOfMany(t *testing.T, spread, answer time.Duration) {
 	defer running.Wait()
 	defer stop()
 	for range electors {
-		e := cluster.New(client, "jorc", "prod").NewElection(cluster.ElectionOptions{Node: "many", Spread: spread})
+		e := leaders.NewElection(cluster.New(client, "jorc", "prod"), leaders.ElectionOptions{Node: "many", Spread: spread})
 		running.Go(func() { _ = e.Run(ctx) })
 	}
 	consultest.Eventually(t, "all electors wait", func(context.Context) error {

@@ -1,12 +1,15 @@
-package cluster_test
+package leaders_test
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/leaders"
 	"github.com/jorc/jorc/internal/profile"
 )
 
@@ -15,15 +18,15 @@ import (
 // could replace stays.
 func TestElectPatiently(t *testing.T) {
 	t.Parallel()
-	c, s := initialized(t)
-	addNode(t, s, "a", consul.HealthPassing, consul.HealthPassing)
-	join(t, c, "a")
+	c, s := clustertest.Initialized(t)
+	clustertest.AddNode(t, s, "a", consul.HealthPassing, consul.HealthPassing)
+	clustertest.Join(t, c, "a")
 	timing := cluster.Timing{StepDown: 100 * time.Millisecond, Replace: 500 * time.Millisecond}
 	var waited [][]string
 	elect := func(during func(), want ...string) {
 		t.Helper()
 		waited = nil
-		l, err := c.ElectAndWait(t.Context(), timing, func(failing, retired []string) {
+		l, err := leaders.ElectAndWait(t.Context(), c, timing, func(failing, retired []string) {
 			waited = append(waited, failing, retired)
 			if during != nil {
 				during()
@@ -34,18 +37,18 @@ func TestElectPatiently(t *testing.T) {
 		}
 	}
 	elect(nil, "a")
-	addNode(t, s, "a", consul.HealthCritical, consul.HealthPassing)
+	clustertest.AddNode(t, s, "a", consul.HealthCritical, consul.HealthPassing)
 	elect(nil, "a") // no better member
 	if len(waited) != 0 {
 		t.Errorf("waited for %q; nobody could take the place", waited)
 	}
-	addNode(t, s, "b", consul.HealthPassing, consul.HealthPassing)
-	join(t, c, "b")
-	elect(func() { addNode(t, s, "a", consul.HealthPassing, consul.HealthPassing) }, "a")
+	clustertest.AddNode(t, s, "b", consul.HealthPassing, consul.HealthPassing)
+	clustertest.Join(t, c, "b")
+	elect(func() { clustertest.AddNode(t, s, "a", consul.HealthPassing, consul.HealthPassing) }, "a")
 	if len(waited) != 2 || !slices.Equal(waited[0], []string{"a"}) {
 		t.Errorf("waited for %q; want that a recovers", waited)
 	}
-	addNode(t, s, "a", consul.HealthCritical, consul.HealthPassing)
+	clustertest.AddNode(t, s, "a", consul.HealthCritical, consul.HealthPassing)
 	elect(nil, "b")
 	if len(waited) != 4 || !slices.Equal(waited[0], []string{"a"}) || !slices.Equal(waited[3], []string{"a"}) {
 		t.Errorf("waited for %q; want a failing, then a retired", waited)
@@ -60,7 +63,7 @@ func TestElectPatiently(t *testing.T) {
 // than it keeps leading without Consul.
 func TestLeaderGrace(t *testing.T) {
 	t.Parallel()
-	c, _ := initialized(t)
+	c, _ := clustertest.Initialized(t)
 	for _, test := range []struct {
 		value string
 		want  time.Duration
@@ -74,14 +77,15 @@ func TestLeaderGrace(t *testing.T) {
 		{`120`, 30 * time.Second, cluster.ErrInvalid},
 		{`{"a": 1}`, 30 * time.Second, cluster.ErrInvalid},
 	} {
-		wantIs(t, "set "+test.value, set(t, c, cluster.ParamLeaderGrace, test.value, profile.Ref{}), test.err)
-		if err := set(t, unchecked(c), cluster.ParamLeaderGrace, test.value, profile.Ref{}); err != nil {
+		if err := clustertest.Set(t, c, cluster.ParamLeaderGrace, test.value, profile.Ref{}); !errors.Is(err, test.err) {
+			t.Errorf("set %s = %v, want %v", test.value, err, test.err)
+		}
+		if err := clustertest.Set(t, unchecked(c), cluster.ParamLeaderGrace, test.value, profile.Ref{}); err != nil {
 			t.Fatal(err)
 		}
-		got, err := c.LeaderGracePeriod(t.Context())
-		wantIs(t, test.value, err, test.err)
-		if got != test.want {
-			t.Errorf("%s: %s, want %s", test.value, got, test.want)
+		got, err := leaders.GracePeriod(t.Context(), c)
+		if !errors.Is(err, test.err) || got != test.want {
+			t.Errorf("%s: %s, %v; want %s, %v", test.value, got, err, test.want, test.err)
 		}
 	}
 }
@@ -96,8 +100,8 @@ func unchecked(c *cluster.Cluster) *cluster.Cluster {
 // own default would never end.
 func TestLeaderGraceOfAnElection(t *testing.T) {
 	t.Parallel()
-	c, s := twoMembers(t)
-	if err := set(t, unchecked(c), cluster.ParamLeaderGrace, "200ms", profile.Ref{}); err != nil {
+	c, s := clustertest.TwoMembers(t)
+	if err := clustertest.Set(t, unchecked(c), cluster.ParamLeaderGrace, "200ms", profile.Ref{}); err != nil {
 		t.Fatal(err)
 	}
 	wantFailover(t, c, s, cluster.Timing{StepDown: 100 * time.Millisecond, Replace: 24 * time.Hour})

@@ -1,9 +1,10 @@
-package cluster
+package leaders
 
 import (
 	"strings"
 	"testing"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 )
 
@@ -11,10 +12,10 @@ import (
 // leaders are news; otherwise those of all members.
 func TestRelevance(t *testing.T) {
 	t.Parallel()
-	full, vacant := Leaders{Leader: []string{"a", "b"}, Count: 2}, Leaders{Leader: []string{"a"}, Count: 2}
-	retired := Leaders{Leader: []string{"a"}, Count: 2, Retired: []Retired{{Node: "b"}}}
+	full, vacant := cluster.Leaders{Leader: []string{"a", "b"}, Count: 2}, cluster.Leaders{Leader: []string{"a"}, Count: 2}
+	retired := cluster.Leaders{Leader: []string{"a"}, Count: 2, Retired: []cluster.Retired{{Node: "b"}}}
 	for _, c := range []struct {
-		leaders Leaders
+		leaders cluster.Leaders
 		checks  []string // one after the other: node/check/notes, and whether that is news
 	}{
 		{full, []string{"x/web no", "x/web y/web no", "x/web a/web yes", "y/web a/web yes", "y/web a/web no", "y/web a/web/jorc:out yes", "y/web yes", "no"}},

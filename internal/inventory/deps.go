@@ -1,9 +1,14 @@
-package cluster
+// Package inventory shows the members of a cluster to people and to other programs: as an inventory of Ansible, and as a
+// graph of which host requires which, in several formats. It is pure: members go in, text comes out. Begin at Dependencies
+// and ForAnsible.
+package inventory
 
 import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/jorc/jorc/internal/cluster"
 )
 
 // Graph is which hosts require which across hosts.
@@ -48,7 +53,7 @@ type Edge struct {
 const addressable = "addressable"
 
 // Dependencies builds the graph of members.
-func Dependencies(members []Member) Graph {
+func Dependencies(members []cluster.Member) Graph {
 	g := Graph{Services: map[string][]string{}, Edges: []Edge{}, Stuck: []string{}, Cycles: [][]string{}}
 	for _, m := range members {
 		g.Nodes = append(g.Nodes, m.Node)
@@ -59,7 +64,7 @@ func Dependencies(members []Member) Graph {
 	slices.Sort(g.Nodes)
 	for _, m := range members {
 		for _, r := range m.Requires {
-			service := serviceOf(r.Target)
+			service := r.Service()
 			_, known := g.Services[service]
 			e := Edge{Node: m.Node, Service: service, Count: max(1, r.Count), For: r.For, External: !known || strings.Contains(r.Target, "@")}
 			if e.For == "" {
@@ -76,20 +81,6 @@ func Dependencies(members []Member) Graph {
 	}
 	g.findStuck()
 	return g
-}
-
-// serviceOf returns the service of a target [TAG.]SERVICE[@DC][=N]; a full DNS
-// name ends with a dot and is its own.
-func serviceOf(target string) string {
-	if strings.HasSuffix(target, ".") {
-		return target
-	}
-	target, _, _ = strings.Cut(target, "=")
-	target, _, _ = strings.Cut(target, "@")
-	if i := strings.LastIndexByte(target, '.'); i >= 0 {
-		target = target[i+1:]
-	}
-	return target
 }
 
 // blocks reports whether the edge keeps its member waiting for other members.

@@ -1,4 +1,4 @@
-package cluster_test
+package leaders_test
 
 import (
 	"context"
@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/leaders"
 	"github.com/jorc/jorc/internal/profile"
 )
 
@@ -20,11 +22,11 @@ import (
 // who join later.
 func TestElect(t *testing.T) {
 	t.Parallel()
-	c, _ := newCluster(t)
+	c, _ := clustertest.New(t)
 	if _, err := c.Init(t.Context(), cluster.InitOptions{Leaders: 2, Manager: "boss"}); err != nil {
 		t.Fatal(err)
 	}
-	leaders := func() []string {
+	lead := func() []string {
 		t.Helper()
 		l, err := c.Leaders(t.Context())
 		if err != nil {
@@ -32,19 +34,19 @@ func TestElect(t *testing.T) {
 		}
 		return l.Leader
 	}
-	if got := leaders(); len(got) != 0 {
+	if got := lead(); len(got) != 0 {
 		t.Errorf("leaders of a cluster with a manager alone: %q", got)
 	}
 	if _, err := c.Join(t.Context(), "never", func(r cluster.Record) (cluster.Record, error) {
-		r.Params = params(t, `{"cluster/leader-eligible": false}`)
+		r.Params = profile.Params{cluster.ParamEligible: clustertest.Value(t, "false")}
 		return r, nil
 	}); err != nil {
 		t.Fatal(err)
 	}
-	join(t, c, "a")
-	join(t, c, "b")
-	join(t, c, "c")
-	if got := leaders(); !slices.Equal(got, []string{"a", "b"}) {
+	clustertest.Join(t, c, "a")
+	clustertest.Join(t, c, "b")
+	clustertest.Join(t, c, "c")
+	if got := lead(); !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("leaders are %q, want those who came first", got)
 	}
 	if l, err := c.Elect(t.Context()); err != nil || !slices.Equal(l.Leader, []string{"a", "b"}) {
@@ -53,14 +55,14 @@ func TestElect(t *testing.T) {
 	if left, err := c.Leave(t.Context(), "a", false); !left || err != nil {
 		t.Errorf("Leave = %v, %v", left, err)
 	}
-	if got := leaders(); !slices.Equal(got, []string{"b", "c"}) {
+	if got := lead(); !slices.Equal(got, []string{"b", "c"}) {
 		t.Errorf("leaders after one left: %q", got)
 	}
 	if left, err := c.Leave(t.Context(), "a", false); left || err != nil {
 		t.Errorf("Leave again = %v, %v", left, err)
 	}
 	// One that may still believe keeps its place empty.
-	join(t, c, "d")
+	clustertest.Join(t, c, "d")
 	if _, err := c.Leave(t.Context(), "b", true); err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +71,7 @@ func TestElect(t *testing.T) {
 		t.Errorf("after one left that may believe: %+v, %v", l, err)
 	}
 	// The cluster's own filter leaves members out.
-	if err := set(t, c, cluster.ParamFilter, `"Node == \"d\""`, profile.Ref{}); err != nil {
+	if err := clustertest.Set(t, c, cluster.ParamFilter, `"Node == \"d\""`, profile.Ref{}); err != nil {
 		t.Fatal(err)
 	}
 	l, err = c.Elect(t.Context())
@@ -81,12 +83,12 @@ func TestElect(t *testing.T) {
 // TestElectAtRandom: everyone is chosen sooner or later.
 func TestElectAtRandom(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
+	s := clustertest.NewServer(t)
 	chosen := map[string]bool{}
 	for i := 0; len(chosen) < 3 && i < 100; i++ {
 		c := cluster.New(s.Client(), "jorc", fmt.Sprintf("c%d", i))
 		for _, node := range []string{"a", "b", "c"} {
-			join(t, c, node)
+			clustertest.Join(t, c, node)
 		}
 		if _, err := c.Init(t.Context(), cluster.InitOptions{}); err != nil {
 			t.Fatal(err)
@@ -162,9 +164,9 @@ func TestLeaderCutOff(t *testing.T) {
 		by[server.Node] = server
 		c := cluster.New(server.Client(), "jorc", "prod")
 		presence(t, server)
-		join(t, c, server.Node)
-		running.Go(func() { _ = c.Lead(ctx, server.Node, timing, s.lead(server.Node)) })
-		e := c.NewElection(cluster.ElectionOptions{
+		clustertest.Join(t, c, server.Node)
+		running.Go(func() { _ = leaders.Lead(ctx, c, server.Node, timing, s.lead(server.Node)) })
+		e := leaders.NewElection(c, leaders.ElectionOptions{
 			Node: server.Node, Timing: timing, Spread: 50 * time.Millisecond, Lock: kv.LeaseOptions{TTL: 2 * time.Second},
 		})
 		running.Go(func() { _ = e.Run(ctx) })
@@ -212,12 +214,12 @@ func presence(t *testing.T, s *consultest.Server) {
 // stops leading by itself when Consul is gone.
 func TestFollow(t *testing.T) {
 	t.Parallel()
-	c, server := initialized(t)
-	news := make(chan cluster.Leadership, 100)
+	c, server := clustertest.Initialized(t)
+	news := make(chan leaders.Leadership, 100)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
-		err := c.Follow(ctx, "a", cluster.Timing{StepDown: time.Second}, func(s cluster.Leadership) { news <- s })
+		err := leaders.Follow(ctx, c, "a", cluster.Timing{StepDown: time.Second}, func(s leaders.Leadership) { news <- s })
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("Follow: %v", err)
 		}
@@ -232,13 +234,13 @@ func TestFollow(t *testing.T) {
 		}
 	}
 	until(false)
-	join(t, c, "a")
+	clustertest.Join(t, c, "a")
 	until(true)
 	if _, err := c.Leave(t.Context(), "a", false); err != nil {
 		t.Fatal(err)
 	}
 	until(false)
-	join(t, c, "a")
+	clustertest.Join(t, c, "a")
 	until(true)
 	server.Freeze()
 	until(false)
@@ -250,7 +252,7 @@ func TestFollow(t *testing.T) {
 // election follows it.
 func TestEligible(t *testing.T) {
 	t.Parallel()
-	c, _ := newCluster(t)
+	c, _ := clustertest.New(t)
 	if _, err := c.Init(t.Context(), cluster.InitOptions{Leaders: 3, Manager: "boss"}); err != nil {
 		t.Fatal(err)
 	}
@@ -258,18 +260,18 @@ func TestEligible(t *testing.T) {
 		role  string
 		value string
 	}{{"", "false"}, {"db", "true"}, {"old", "false"}, {"leader", "false"}, {"worker", "true"}} {
-		if _, err := c.Set(t.Context(), profile.Scope{Role: scope.role}, cluster.ParamEligible, value(t, scope.value), profile.Ref{}); err != nil {
+		if _, err := c.Set(t.Context(), profile.Scope{Role: scope.role}, cluster.ParamEligible, clustertest.Value(t, scope.value), profile.Ref{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	join(t, c, "plain")
-	join(t, c, "db", "db")
-	join(t, c, "old-db", "db", "old")
-	join(t, c, "own")
-	if err := c.SetMemberParam(t.Context(), "own", cluster.ParamEligible, value(t, "true"), profile.Ref{}); err != nil {
+	clustertest.Join(t, c, "plain")
+	clustertest.Join(t, c, "db", "db")
+	clustertest.Join(t, c, "old-db", "db", "old")
+	clustertest.Join(t, c, "own")
+	if err := c.SetMemberParam(t.Context(), "own", cluster.ParamEligible, clustertest.Value(t, "true"), profile.Ref{}); err != nil {
 		t.Fatal(err)
 	}
-	leaders := func(want ...string) func(context.Context) error {
+	lead := func(want ...string) func(context.Context) error {
 		return func(ctx context.Context) error {
 			l, err := c.Leaders(ctx)
 			slices.Sort(l.Leader)
@@ -282,21 +284,21 @@ func TestEligible(t *testing.T) {
 	if _, err := c.Elect(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := leaders("db", "own")(t.Context()); err != nil {
+	if err := lead("db", "own")(t.Context()); err != nil {
 		t.Error(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	t.Cleanup(func() { cancel(); running.Wait() })
 	running.Go(func() {
-		_ = c.NewElection(cluster.ElectionOptions{Node: "judge", Timing: cluster.Timing{StepDown: time.Second}}).Run(ctx)
+		_ = leaders.NewElection(c, leaders.ElectionOptions{Node: "judge", Timing: cluster.Timing{StepDown: time.Second}}).Run(ctx)
 	})
-	if _, err := c.Set(t.Context(), profile.Scope{}, cluster.ParamEligible, value(t, "true"), profile.Ref{}); err != nil {
+	if _, err := c.Set(t.Context(), profile.Scope{}, cluster.ParamEligible, clustertest.Value(t, "true"), profile.Ref{}); err != nil {
 		t.Fatal(err)
 	}
-	consultest.Eventually(t, "the member without a role to lead, and the manager not to", leaders("db", "own", "plain"))
-	if _, err := c.Set(t.Context(), profile.Scope{Role: "db"}, cluster.ParamEligible, value(t, "false"), profile.Ref{}); err != nil {
+	consultest.Eventually(t, "the member without a role to lead, and the manager not to", lead("db", "own", "plain"))
+	if _, err := c.Set(t.Context(), profile.Scope{Role: "db"}, cluster.ParamEligible, clustertest.Value(t, "false"), profile.Ref{}); err != nil {
 		t.Fatal(err)
 	}
-	consultest.Eventually(t, "the member with the role to stop", leaders("own", "plain"))
+	consultest.Eventually(t, "the member with the role to stop", lead("own", "plain"))
 }

@@ -1,4 +1,4 @@
-package cluster
+package leaders
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
@@ -22,7 +23,7 @@ import (
 // ElectionOptions are what an Election needs.
 type ElectionOptions struct {
 	Node   string // on which it runs; shown to others
-	Timing Timing
+	Timing cluster.Timing
 	Lock   kv.LeaseOptions
 	// Spread is the time over which the waiting electors try to take the lock after
 	// its holder is gone, so that few of a large cluster try. Default 2 s.
@@ -33,24 +34,24 @@ type ElectionOptions struct {
 // Election keeps a cluster's leaders decided. Any number of members may run
 // one: the holder of a lock decides, and the lock fences what it writes.
 type Election struct {
-	cluster *Cluster
+	cluster *cluster.Cluster
 	o       ElectionOptions
 	denied  bool              // for Run alone
-	good    *Leaders          // as last read; for decide alone
+	good    *cluster.Leaders  // as last read; for decide alone
 	wrong   string            // last warning about the grace period; for decide alone
 	warned  map[string]string // members whose records cannot be read, and why; for decide alone
 	readAll time.Time         // when all members are read at the latest; for decide alone
 }
 
-// NewElection returns an election of the cluster's leaders.
-func (c *Cluster) NewElection(o ElectionOptions) *Election {
+// NewElection returns an election of c's leaders. It does no I/O.
+func NewElection(c *cluster.Cluster, o ElectionOptions) *Election {
 	if o.Spread <= 0 {
 		o.Spread = 2 * time.Second
 	}
 	if o.Log == nil {
 		o.Log = hclog.NewNullLogger()
 	}
-	o.Timing = o.Timing.withDefaults()
+	o.Timing = o.Timing.WithDefaults()
 	o.Lock.Holder.Node = o.Node
 	return &Election{cluster: c, o: o}
 }
@@ -63,7 +64,7 @@ func (e *Election) Run(ctx context.Context) error {
 			continue
 		}
 		e.await(ctx, waited)
-		held, err := e.cluster.store.TryLock(ctx, KeyElection, e.o.Lock)
+		held, err := e.cluster.Store().TryLock(ctx, cluster.KeyElection, e.o.Lock)
 		switch {
 		case errors.Is(err, kv.ErrLocked): // by another, or for the delay after its holder is gone
 			continue
@@ -90,10 +91,10 @@ const askAgain = 5 * time.Minute
 // having them while Consul does not answer.
 func (e *Election) mayElect(ctx context.Context) bool {
 	var rights []consul.Right
-	for _, r := range e.cluster.keyRules(KindElector, "") {
-		rights = append(rights, consul.Right{Resource: "key", Access: "write", Segment: r.name})
+	for _, key := range cluster.WritableKeys(cluster.KindElector, "") {
+		rights = append(rights, consul.Right{Resource: "key", Access: "write", Segment: e.cluster.Store().Path(key)})
 	}
-	allowed, err := e.cluster.client.Authorize(ctx, rights...)
+	allowed, err := e.cluster.Client().Authorize(ctx, rights...)
 	may := err != nil || !slices.Contains(allowed, false)
 	if !may && !e.denied {
 		e.o.Log.Info("this agent takes no part in the election of leaders: its token has no rights of an elector")
@@ -110,7 +111,7 @@ func (e *Election) await(ctx context.Context, waited bool) {
 	const answers, most = 20, time.Minute
 	for spread := e.o.Spread; e.turn(ctx, waited, spread) && ctx.Err() == nil; waited = true {
 		asked := time.Now()
-		p, _, err := e.cluster.client.KVGet(ctx, e.cluster.store.Path(KeyElection), consul.Query{Consistent: true})
+		p, _, err := e.cluster.Client().KVGet(ctx, e.cluster.Store().Path(cluster.KeyElection), consul.Query{Consistent: true})
 		needed := min(answers*time.Since(asked), most)
 		if err == nil && (p == nil || p.Session == "") && needed <= spread {
 			return
@@ -126,9 +127,9 @@ func (e *Election) turn(ctx context.Context, waited bool, spread time.Duration) 
 	defer stop()
 	var turn *time.Timer // runs while the lock is free
 	source := func(ctx context.Context, q consul.Query) (*consul.KVPair, consul.Meta, error) {
-		return e.cluster.client.KVGet(ctx, e.cluster.store.Path(KeyElection), q)
+		return e.cluster.Client().KVGet(ctx, e.cluster.Store().Path(cluster.KeyElection), q)
 	}
-	_ = consul.Watch(watch, e.cluster.client, consul.Query{}, source, func(u consul.Update[*consul.KVPair]) {
+	_ = consul.Watch(watch, e.cluster.Client(), consul.Query{}, source, func(u consul.Update[*consul.KVPair]) {
 		waited = waited || u.Err != nil || u.Value != nil
 		switch {
 		case u.Err != nil:
@@ -168,9 +169,9 @@ func (e *Election) preside(held *kv.Lease) {
 	news := concurrency.NewSignal()
 	c := e.cluster.In(held.Store())
 	var r relevantChecks
-	g.Go(func() error { return c.watchHosts(ctx, news) })
+	g.Go(func() error { return watchHosts(ctx, c, news) })
 	g.Go(func() error {
-		return c.leaders.Watch(ctx, func(u kv.Update[Leaders]) {
+		return c.WatchLeaders(ctx, func(u kv.Update[cluster.Leaders]) {
 			if u.Err == nil {
 				r.setLeaders(u.Entry.Value)
 			}
@@ -178,17 +179,17 @@ func (e *Election) preside(held *kv.Lease) {
 		})
 	})
 	g.Go(func() error { // who is eligible
-		return c.profile.Watch(ctx, func(kv.Update[profile.Document]) { news.Notify() })
+		return c.WatchProfile(ctx, func(kv.Update[profile.Document]) { news.Notify() })
 	})
 	g.Go(func() error {
 		// The answer itself is small; its index moves with every check.
 		source := func(ctx context.Context, q consul.Query) (consul.HealthChecks, consul.Meta, error) {
-			return c.client.HealthState(ctx, consul.HealthCritical, q)
+			return c.Client().HealthState(ctx, consul.HealthCritical, q)
 		}
 		var pending atomic.Bool
 		later := time.AfterFunc(recheckAfter, func() { pending.Store(false); news.Notify() })
 		defer later.Stop()
-		return consul.Watch(ctx, c.client, consul.Query{}, source, func(u consul.Update[consul.HealthChecks]) {
+		return consul.Watch(ctx, c.Client(), consul.Query{}, source, func(u consul.Update[consul.HealthChecks]) {
 			switch {
 			case u.Err != nil: // there will be an answer
 			case r.setFailing(u.Value):
@@ -205,11 +206,11 @@ func (e *Election) preside(held *kv.Lease) {
 
 // watchHosts sets news when a document of a host changed, its grant included. The
 // answer is one name, however many hosts exist.
-func (c *Cluster) watchHosts(ctx context.Context, news concurrency.Signal) error {
+func watchHosts(ctx context.Context, c *cluster.Cluster, news concurrency.Signal) error {
 	names := func(ctx context.Context, q consul.Query) ([]string, consul.Meta, error) {
-		return c.client.KVKeys(ctx, c.store.Path(strings.TrimSuffix(PrefixHosts, "/")), "/", q)
+		return c.Client().KVKeys(ctx, c.Store().Path(strings.TrimSuffix(cluster.PrefixHosts, "/")), "/", q)
 	}
-	return consul.Watch(ctx, c.client, consul.Query{}, names, func(consul.Update[[]string]) {
+	return consul.Watch(ctx, c.Client(), consul.Query{}, names, func(consul.Update[[]string]) {
 		news.Notify()
 		_ = concurrency.Sleep(ctx, gatherNews) // ends with ctx
 	})
@@ -224,8 +225,8 @@ const (
 	gatherNews   = time.Second
 )
 
-func (e *Election) decide(ctx context.Context, c *Cluster, news concurrency.Signal) error {
-	m := newMemory(e.o.Timing)
+func (e *Election) decide(ctx context.Context, c *cluster.Cluster, news concurrency.Signal) error {
+	m := cluster.NewElectorMemory(e.o.Timing)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -244,30 +245,30 @@ func (e *Election) decide(ctx context.Context, c *Cluster, news concurrency.Sign
 }
 
 // once decides, and returns after what time to do so again without news.
-func (e *Election) once(ctx context.Context, c *Cluster, m *memory) time.Duration {
+func (e *Election) once(ctx context.Context, c *cluster.Cluster, m *cluster.ElectorMemory) time.Duration {
 	const retry, longest = 5 * time.Second, 10 * time.Minute
 	before, err := c.Leaders(ctx)
 	if errors.Is(err, kv.ErrDamaged) {
 		before, err = e.repair(ctx, c, err)
 	}
-	var candidates []Candidate
-	var f *Filter
+	var candidates []cluster.Candidate
+	var f *cluster.Filter
 	if err == nil {
 		e.good = &before
 		f, err = e.prepare(ctx, c, m)
 	}
-	if err == nil && time.Now().Before(e.readAll) && c.settled(ctx, before, f, m) {
+	if err == nil && time.Now().Before(e.readAll) && settled(ctx, c, before, f, m) {
 		return time.Until(e.readAll)
 	}
 	if err == nil {
-		candidates, err = c.candidatesBy(ctx, f)
+		candidates, err = c.Candidates(ctx, f)
 	}
 	if err == nil {
 		e.readAll = time.Now().Add(longest)
 		e.reportTrouble(candidates)
 		if before.Count > 0 {
-			var after Leaders
-			if after, err = c.decide(ctx, candidates, m, time.Now()); err == nil && !after.equal(before) {
+			var after cluster.Leaders
+			if after, err = c.DecideLeaders(ctx, candidates, m, time.Now()); err == nil && !after.Equal(before) {
 				e.o.Log.Info("leaders were decided", "leaders", after.Leader, "before", before.Leader, "vacancies", after.Count-len(after.Leader))
 			}
 		}
@@ -278,7 +279,7 @@ func (e *Election) once(ctx context.Context, c *Cluster, m *memory) time.Duratio
 		}
 		return retry
 	}
-	if d, ok := m.next(time.Now()); ok {
+	if d, ok := m.Next(time.Now()); ok {
 		return max(d, time.Millisecond)
 	}
 	return longest
@@ -286,16 +287,16 @@ func (e *Election) once(ctx context.Context, c *Cluster, m *memory) time.Duratio
 
 // repair replaces a damaged document by the leaders that were read last; without
 // them by none, once former leaders must have noticed that they no longer lead.
-func (e *Election) repair(ctx context.Context, c *Cluster, damage error) (Leaders, error) {
-	next := Leaders{Count: 1}
+func (e *Election) repair(ctx context.Context, c *cluster.Cluster, damage error) (cluster.Leaders, error) {
+	next := cluster.Leaders{Count: 1}
 	if e.good != nil {
 		next = *e.good
 	} else if err := concurrency.Sleep(ctx, e.o.Timing.StepDown); err != nil {
-		return Leaders{}, err
+		return cluster.Leaders{}, err
 	}
-	repaired, err := c.repairLeaders(ctx, next)
+	repaired, err := c.RepairLeaders(ctx, next)
 	if err != nil {
-		return Leaders{}, err
+		return cluster.Leaders{}, err
 	}
 	if repaired {
 		e.o.Log.Warn("who leads could not be read, and was written again", "error", damage, "leaders", next.Leader, "count", next.Count)
@@ -310,45 +311,45 @@ const fewLeaders = 4
 // settled reports whether all places are taken by members that may lead and do not
 // fail: no decision would change that, whatever became of other members. It reads
 // the leaders alone. It returns false also when they cannot be read.
-func (c *Cluster) settled(ctx context.Context, l Leaders, f *Filter, m *memory) bool {
+func settled(ctx context.Context, c *cluster.Cluster, l cluster.Leaders, f *cluster.Filter, m *cluster.ElectorMemory) bool {
 	if len(l.Leader) != l.Count || len(l.Retired) > 0 || l.Count > fewLeaders {
 		return false
 	}
-	all := make([]Candidate, 0, l.Count)
+	const checks = cluster.NeedHealth | cluster.NeedAgent | cluster.NeedLiveness
+	all := make([]cluster.Candidate, 0, l.Count)
 	for _, node := range l.Leader {
-		s, err := c.LoadHost(ctx, node, needChecks|NeedProfile|f.need)
-		if err != nil || s.Damaged[KeyLeaders] != nil || s.Damaged[KeyProfile] != nil {
+		s, err := c.LoadHost(ctx, node, checks|cluster.NeedProfile|f.Need())
+		if err != nil || s.Damaged[cluster.KeyLeaders] != nil || s.Damaged[cluster.KeyProfile] != nil {
 			return false
 		}
-		all = append(all, s.candidates(f)...) // none if it is not a member
+		all = append(all, s.Candidates(f)...) // none if it is not a member
 	}
-	if len(all) != l.Count || slices.ContainsFunc(all, func(c Candidate) bool { return !c.electable() || c.Failing }) {
+	if len(all) != l.Count || slices.ContainsFunc(all, func(c cluster.Candidate) bool { return !c.Electable() || c.Failing }) {
 		return false
 	}
-	m.observe(l, all, time.Now())
+	m.Observe(l, all, time.Now())
 	return true
 }
 
 // prepare reads what the profile says of elections: the grace period and the
 // cluster's own filter.
-func (e *Election) prepare(ctx context.Context, c *Cluster, m *memory) (*Filter, error) {
-	p, err := c.profile.Get(ctx)
+func (e *Election) prepare(ctx context.Context, c *cluster.Cluster, m *cluster.ElectorMemory) (*cluster.Filter, error) {
+	f, grace, wrong, err := c.ElectionRules(ctx, e.o.Timing)
 	if err != nil {
 		return nil, err
 	}
-	grace, wrong := gracePeriodIn(p.Value, e.o.Timing)
 	if wrong != nil && e.wrong != wrong.Error() {
 		e.o.Log.Warn("the grace for failing leaders is the default", "error", wrong)
 	}
-	m.timing.Replace, e.wrong = grace, ""
+	m.Timing.Replace, e.wrong = grace, ""
 	if wrong != nil {
 		e.wrong = wrong.Error()
 	}
-	return filterOf(p.Value)
+	return f, nil
 }
 
 // reportTrouble names the members whose records cannot be read, once each.
-func (e *Election) reportTrouble(all []Candidate) {
+func (e *Election) reportTrouble(all []cluster.Candidate) {
 	warned := map[string]string{}
 	for _, m := range all {
 		if m.Unreadable == nil {
