@@ -25,7 +25,7 @@ func members(t *testing.T, f *fleettest.Fleet, args ...string) []member {
 	return membersOf(t, f.Jorc(append([]string{"cluster", "members", "-o", "json"}, args...)...).OK())
 }
 
-func membersOf(t *testing.T, out string) []member {
+func membersOf(t testing.TB, out string) []member {
 	t.Helper()
 	var all []member
 	if err := json.Unmarshal([]byte(out), &all); err != nil {
@@ -35,7 +35,7 @@ func membersOf(t *testing.T, out string) []member {
 }
 
 // healthy waits until all members are up and pass their checks.
-func healthy(t *testing.T, f *fleettest.Fleet) {
+func healthy(t testing.TB, f *fleettest.Fleet) {
 	t.Helper()
 	f.Eventually("all members to be healthy", func(context.Context) error {
 		r := f.Jorc("cluster", "members", "-o", "json")
