@@ -99,15 +99,17 @@ func (s space) pids() []int {
 }
 
 // killAll kills all processes in the namespace, including new ones, and returns when
-// none is left.
+// none is left. They stand still first: as in a power cut, none sees another one end.
 func (s space) killAll() {
 	for {
 		pids := s.pids()
 		if len(pids) == 0 {
 			return
 		}
-		for _, pid := range pids {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+		for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
+			for _, pid := range pids {
+				_ = syscall.Kill(pid, sig) // it may have ended
+			}
 		}
 		time.Sleep(time.Millisecond) // the kernel needs a moment to end them
 	}
