@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 )
@@ -47,9 +48,7 @@ func TestAnsibleReadsHostileMembers(t *testing.T) {
 		if err := s.Client().CatalogRegister(t.Context(), &consul.CatalogRegistration{Node: node, Address: "10.0.0.6"}); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/default/host/" + node + "/member", Value: []byte(record)}); err != nil {
-			t.Fatal(err)
-		}
+		s.Plant("jorc/default/"+cluster.MemberKey(node), record)
 	}
 	for name, text := range map[string]string{
 		"inventory.json": must("cluster", "members", "--format", "ansible"), "ansible.cfg": "[defaults]\nretry_files_enabled = false\n",
