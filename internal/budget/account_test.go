@@ -2,12 +2,15 @@ package budget_test
 
 import (
 	"context"
+	"encoding/json"
 	"testing"
 	"time"
 
 	"github.com/jorc/jorc/internal/budget"
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
@@ -36,7 +39,7 @@ func TestGoneMembers(t *testing.T) {
 			s := cluster.State{Hosts: map[string]*cluster.Host{}, Control: cluster.Control{Budget: &pace.Budget{MaxOut: pace.Amount{N: 50, Percent: true}}}}
 			for _, node := range []string{"a", "b", "c", "d"} {
 				h := &cluster.Host{Node: node, Member: true, Reported: true, Report: cluster.Report{Version: "v1"}}
-				signals := cluster.Signals{Cataloged: true, Gossip: cluster.SignalPassing, Agent: cluster.SignalPassing, Maintenance: cluster.MaintenanceNone, Checks: consul.HealthPassing}
+				signals := well
 				if node == "d" {
 					h.Report.Version = test.version
 					signals.Cataloged, signals.Gossip, signals.Agent = !test.absent, cluster.SignalFailing, cluster.SignalFailing
@@ -66,4 +69,63 @@ func TestGoneMembers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestOffersTakeNoPlaceTwice: of two hosts one may be out, and the first is. The other is granted something only if it is
+// out for certain: what it was offered may be void, as the lock or the budget is another one since.
+func TestOffersTakeNoPlaceTwice(t *testing.T) {
+	t.Parallel()
+	now := time.Now().UTC().Truncate(time.Second)
+	offer := func(h *cluster.Host, session string) {
+		h.Report.Lease = &cluster.Wish{ID: "w", Since: now}
+		grants, err := json.Marshal(change.Grants{All: []change.Grant{{Change: cluster.LeaseChange("b"), Tag: "w", ID: "1.1." + session, State: pace.Offered, Session: session, Since: now}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Grants = kv.Entry[string]{Value: string(grants), Exists: true}
+	}
+	accept := func(h *cluster.Host) {
+		h.Report = h.Report.WithAnswer(cluster.Answer{Change: cluster.LeaseChange("b"), ID: "1.1.old", Tag: "w", State: cluster.GrantAccepted, Since: now})
+	}
+	for name, test := range map[string]struct {
+		host     func(h *cluster.Host)
+		out      int // of the cluster
+		admitted bool
+	}{
+		"in service":                {func(*cluster.Host) {}, 1, false},
+		"offered a lease":           {func(h *cluster.Host) { offer(h, "present") }, 2, false},
+		"offered one by another":    {func(h *cluster.Host) { offer(h, "old") }, 1, false},
+		"with a lease":              {func(h *cluster.Host) { offer(h, "old"); accept(h) }, 2, true},
+		"offered one, and critical": {func(h *cluster.Host) { offer(h, "present"); critical(h) }, 2, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := cluster.State{Hosts: map[string]*cluster.Host{}, Control: cluster.Control{Budget: &pace.Budget{MaxOut: pace.Amount{N: 1}}}}
+			for _, node := range []string{"a", "b"} {
+				h := &cluster.Host{Node: node, Member: true, Reported: true, Report: cluster.Report{Version: "v1"}}
+				h.Condition = cluster.Assess(well)
+				s.Hosts[node] = h
+			}
+			critical(s.Hosts["a"])
+			test.host(s.Hosts["b"])
+			members, err := rollout.StateOf(&s, rollout.Stored{Session: "present"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			account := budget.Count(&s, members, budget.Documents{}, "", nil, now)
+			if _, admitted := account.Admit("b"); admitted != test.admitted || account.Uses()[0].Out != test.out {
+				t.Errorf("admitted: %t, out: %d; want %t, %d", admitted, account.Uses()[0].Out, test.admitted, test.out)
+			}
+		})
+	}
+}
+
+// well are the signals of a host that is up and healthy.
+var well = cluster.Signals{Cataloged: true, Gossip: cluster.SignalPassing, Agent: cluster.SignalPassing, Maintenance: cluster.MaintenanceNone, Checks: consul.HealthPassing}
+
+// critical lets a check of a host fail.
+func critical(h *cluster.Host) {
+	signals := well
+	signals.Checks = consul.HealthCritical
+	h.Condition = cluster.Assess(signals)
 }

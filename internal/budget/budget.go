@@ -47,7 +47,7 @@ func Count(s *cluster.State, members rollout.State, d Documents, holder string, 
 	hosts := make([]pace.Host, 0, len(members.Members))
 	for i := range members.Members {
 		m := &members.Members[i]
-		h := count(s.Hosts[m.Node], m, d, life, now)
+		h := count(s.Hosts[m.Node], m, d, members.Session, life, now)
 		h.Holder = m.Node == holder
 		hosts = append(hosts, h)
 	}
@@ -131,9 +131,9 @@ func Holder(ctx context.Context, c *cluster.Cluster) (string, error) {
 	return h.Node, nil
 }
 
-// count is one member. Of several reasons the first counts: a version, a stage, a run, and
+// count is one member; session is that of the orchestrator's lock, empty: not known. Of several reasons the first counts: a version, a stage, a run, and
 // then what is not of jorc.
-func count(host *cluster.Host, m *rollout.Member, documents Documents, life Life, now time.Time) pace.Host {
+func count(host *cluster.Host, m *rollout.Member, documents Documents, session string, life Life, now time.Time) pace.Host {
 	h := pace.Host{Node: m.Node, Zone: m.Zone, Roles: m.Roles}
 	if host.Services[consulServers].Total() > 0 {
 		h.Lone = append(h.Lone, pace.ConsulServer)
@@ -143,39 +143,62 @@ func count(host *cluster.Host, m *rollout.Member, documents Documents, life Life
 	}
 	liveness, health := life(m.Node)
 	h.Gone = m.Gone(liveness, now)
-	if g, open := m.OpenGrant(); open {
-		h.For, h.Out, h.Since, h.Failed = versionID(g.Version), "it has a grant of "+g.Version, g.Since, g.State == cluster.GrantFailed
-		switch {
-		case g.State == string(pace.GivenUp):
-			h.GivenUp = true
-		case h.Failed:
-			h.Out = "its grant of " + g.Version + " failed"
+	base := h
+	// is notes a reason: the first one says why. It reports whether that takes the host out for certain: an offer may be void.
+	is := func(next pace.Host) bool {
+		if h.Out == "" {
+			h = next
 		}
-		return h
+		h.Offered = next.Offered
+		return !next.Offered
+	}
+	if g, open := m.OpenGrant(); open {
+		next := base
+		next.For, next.Out, next.Since, next.Failed = versionID(g.Version), "it has a grant of "+g.Version, g.Since, g.State == cluster.GrantFailed
+		switch {
+		case g.State == string(pace.Offered):
+			next.Offered = !m.Answer.Open()
+		case g.State == string(pace.GivenUp):
+			next.GivenUp = true
+		case next.Failed:
+			next.Out = "its grant of " + g.Version + " failed"
+		}
+		if is(next) {
+			return h
+		}
 	}
 	l, _, _ := change.LeaseIn(host)
-	if part := l.Part(""); part.Offered() || part.Open() {
-		h.For, h.Since = "lease "+m.Node, part.GrantedSince()
-		h.Out = cluster.LeaseText(l.Wish)
-		h.GivenUp = part.GivenUp()
-		return h
+	if part := l.Part(session); part.Offered() || part.Open() {
+		next := base
+		next.For, next.Out, next.Since = "lease "+m.Node, cluster.LeaseText(l.Wish), part.GrantedSince()
+		next.GivenUp, next.Offered = part.GivenUp(), !part.Open()
+		if is(next) {
+			return h
+		}
 	}
 	if why, name := stage.HoldsOf(host, m.Grants, documents.Stages); name != "" {
-		h.For, h.Out, h.Since, h.Failed, h.GivenUp = stageID(name), why.Text, why.Since, why.Failed, why.GivenUp
-		return h
+		next := base
+		next.For, next.Out, next.Since, next.Failed, next.GivenUp, next.Offered = stageID(name), why.Text, why.Since, why.Failed, why.GivenUp, why.Offered
+		if is(next) {
+			return h
+		}
 	}
+	next := base
 	if e, disturbs := documents.Runs.Disturbing(m.Node, host.Queue); disturbs {
-		h.For, h.Out, h.Since = runs.ChangeOf(e.Run), e.OutText(), e.Started
+		next.For, next.Out, next.Since = runs.ChangeOf(e.Run), e.OutText(), e.Started
+		is(next)
 		return h
 	}
 	switch reason := m.Condition.OutOfService(false); {
 	case reason != pace.InService:
-		h.Out, h.Failed = reason.Text(), reason == pace.OutDown || reason == pace.OutCritical
-		if h.Since = health; reason == pace.OutDown {
-			h.Since, h.Down = liveness, true
+		next.Out, next.Failed = reason.Text(), reason == pace.OutDown || reason == pace.OutCritical
+		if next.Since = health; reason == pace.OutDown {
+			next.Since, next.Down = liveness, true
 		}
+		is(next)
 	case m.Config.State == cluster.StateRunning:
-		h.Out, h.Since = "it converges without a grant", m.Config.Since
+		next.Out, next.Since = "it converges without a grant", m.Config.Since
+		is(next)
 	}
 	return h
 }

@@ -82,6 +82,9 @@ type Host struct {
 	Out   string    `json:"out"`            // why it is out of service; empty: it is in service
 	For   string    `json:"for,omitempty"`  // the change that took it out, or is about to
 	Since time.Time `json:"since,omitzero"` // of Out; zero: that is not known
+	// Offered: For was only offered to it. It counts, and costs something as long as it has not accepted: what it was
+	// offered may be void.
+	Offered bool `json:"-"`
 	// Failed: what For brought to it failed, or it is down or critical by itself. It counts, but
 	// its zone does not.
 	Failed bool `json:"failed,omitempty"`
@@ -294,7 +297,8 @@ func (a *Account) Budget() *Budget {
 }
 
 // Admit returns whether node may be taken out of service beside the hosts that are out, and the
-// limit that forbids it otherwise. A host that is out already costs nothing. The host that
+// limit that forbids it otherwise. A host that is out already costs nothing; one that was only offered something is
+// admitted where the limits leave a place for it beside the others. The host that
 // holds the orchestrator's lock is admitted only while no other candidate is up.
 func (a *Account) Admit(node string) (Limit, bool) {
 	if a == nil || a.budget == nil {
@@ -306,22 +310,30 @@ func (a *Account) Admit(node string) (Limit, bool) {
 	}
 	holds := h.Holder && h.For == "" && (!a.taken[node] || a.kept[node])
 	alone := holds && a.alone(h)
-	if a.IsOut(node) {
+	own := 0 // of what counts as out
+	switch {
+	case a.taken[node] || h.counts() && !h.Offered:
 		if holds && !alone {
 			return Limit{Kind: OfHolder}, false
 		}
 		return Limit{}, true
+	case h.counts():
+		own = 1
 	}
 	for key := range h.keys() {
 		if alone && key == (limitKey{OfLone, Candidate}) {
 			continue // otherwise it would wait for a host that may never come back
 		}
-		if allowed, limited := a.limit(key); limited && a.out[key] >= allowed {
-			return Limit{key.kind, key.name, allowed, a.out[key]}, false
+		if allowed, limited := a.limit(key); limited && a.out[key]-own >= allowed {
+			return Limit{key.kind, key.name, allowed, a.out[key] - own}, false
 		}
 	}
-	if z := a.budget.Zones; z > 0 && !a.over && a.zones[h.Zone] == 0 && len(a.zones) >= z {
-		return Limit{OfZones, "", z, len(a.zones)}, false
+	zones := len(a.zones)
+	if own > 0 && a.zones[h.Zone] == own {
+		zones--
+	}
+	if z := a.budget.Zones; z > 0 && !a.over && a.zones[h.Zone] == own && zones >= z {
+		return Limit{OfZones, "", z, zones}, false
 	}
 	if holds && !alone {
 		return Limit{Kind: OfHolder}, false

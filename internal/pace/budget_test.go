@@ -50,6 +50,14 @@ func TestAdmit(t *testing.T) {
 		{"room", two, func(h []pace.Host) { h[0].Out = "down" }, "web-3", ""},
 		{"full", two, func(h []pace.Host) { h[0].Out, h[1].Out = "down", "critical" }, "web-3", "the budget: 2 of 2 hosts are out of service"},
 		{"out already", two, func(h []pace.Host) { h[0].Out, h[1].Out = "down", "critical" }, "web-2", ""},
+		{"only offered something, and no place is left beside the others", two, func(h []pace.Host) {
+			h[0].Out, h[1].Out, h[2].Out, h[2].Offered = "down", "critical", "it has a lease", true
+		}, "web-3", "the budget: 2 of 2 hosts are out of service"},
+		{"only offered something, in its own place", two, func(h []pace.Host) { h[0].Out, h[1].Out, h[1].Offered = "down", "it has a lease", true }, "web-2", ""},
+		{"only offered something, in a zone too many", budget(func(b *pace.Budget) { b.Zones = 1 }), func(h []pace.Host) {
+			h[0].Out, h[0].For, h[1].Out, h[1].For, h[1].Offered = "grant", "version v2", "it has a lease", "lease web-2", true
+		}, "web-2", "the budget: hosts of 1 of 1 zones are out of service"},
+		{"only offered something, in the one zone", budget(func(b *pace.Budget) { b.Zones = 1 }), func(h []pace.Host) { h[1].Out, h[1].For, h[1].Offered = "it has a lease", "lease web-2", true }, "web-2", ""},
 		{"an operator gave up on one", two, func(h []pace.Host) { h[0].Out, h[1].Out, h[1].GivenUp = "down", "grant", true }, "web-3", ""},
 		{"one left long ago", two, func(h []pace.Host) { h[0].Out, h[1].Out, h[1].Gone = "down", "down", true }, "web-3", ""},
 		{"lowered below what is out", two, func(h []pace.Host) { h[0].Out, h[1].Out, h[3].Out = "x", "x", "x" }, "web-3", "the budget: 3 of 2 hosts are out of service"},

@@ -50,7 +50,7 @@ func StateOf(s *cluster.State, stored Stored) (State, error) {
 	if err != nil {
 		filter, _ = cluster.ParseFilter("") // it matches every member
 	}
-	state := State{Halted: s.Control.HaltedText(), AllHeld: s.Control.Hold != nil && !s.Control.Hold.Off, Control: s.Control, Quiet: stored.Ledger.Quiet}
+	state := State{Halted: s.Control.HaltedText(), AllHeld: s.Control.Hold != nil && !s.Control.Hold.Off, Control: s.Control, Quiet: stored.Ledger.Quiet, Session: stored.Session}
 	if damaged := s.Damaged[cluster.KeyControl]; damaged != nil {
 		state.Halted = "what holds the cluster, and its budget, cannot be read: " + damaged.Error()
 	}
@@ -115,6 +115,8 @@ type State struct {
 	PlannedSince time.Time
 	// Quiet is until when nothing is granted, as Consul's KV was restored.
 	Quiet time.Time
+	// Session is that of the orchestrator's lock, where that is known: an offer of another one can no longer be accepted.
+	Session string
 	// Places is who is out of service for whatever reason, and what the budget of the
 	// cluster leaves; nil: there is no budget.
 	Places *pace.Account

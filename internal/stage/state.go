@@ -112,6 +112,8 @@ type Holding struct {
 	Text   string
 	Since  time.Time
 	Failed bool // its last change failed, and the new files stay
+	// Offered: it was only offered a grant.
+	Offered bool
 	// GivenUp: an operator gave up on it, so that it no longer counts.
 	GivenUp bool
 }
@@ -142,7 +144,7 @@ func (s Stops) holds(stage string, h Host) (why Holding, out bool) {
 	case part.Open():
 		return Holding{Text: "it has a grant " + name, Since: part.Accepted, GivenUp: part.GivenUp()}, true
 	case part.Offered():
-		return Holding{Text: "it is offered a grant " + name, Since: part.Since}, true
+		return Holding{Text: "it is offered a grant " + name, Since: part.Since, Offered: true}, true
 	case s.bad(h):
 		return Holding{Text: "a change " + name + " failed on it", Since: h.Answer.Since, Failed: true}, true
 	}
