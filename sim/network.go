@@ -32,6 +32,7 @@ type network struct {
 	steps   uint64 // requests that were carried out
 	faults  map[string]int
 	rate    float64 // of faults of single requests
+	late    bool    // the fault of a write is that it arrives after its sender has given up
 	failing bool    // tasks fail now and then
 	outage  time.Time
 	from    string // who sends the request that is carried out now
@@ -66,6 +67,13 @@ func (n *network) fateOf(name string, write bool) fate {
 	if r.Float64() >= n.rate {
 		return f
 	}
+	if n.late {
+		if write {
+			f.there, f.orphan = f.there+givesUp+slow(r), true
+			n.count("write late")
+		}
+		return f
+	}
 	kinds := 4
 	if write {
 		kinds = 6
@@ -95,6 +103,9 @@ func (n *network) fateOf(name string, write bool) fate {
 func latency(r *rand.Rand) time.Duration {
 	return 50*time.Microsecond + time.Duration(r.ExpFloat64()*float64(400*time.Microsecond))
 }
+
+// givesUp is after what time a client no longer waits for the answer to a write.
+const givesUp = 10 * time.Second
 
 // slow is up to a minute, and mostly some seconds.
 func slow(r *rand.Rand) time.Duration {

@@ -28,6 +28,7 @@ var (
 	only      = flag.String("sim.only", "", "numbers of the events that are not left out, with commas between them")
 	without   = flag.String("sim.without", "", "kinds of faults that do not happen, with commas between them: "+strings.Join(sim.Kinds, ","))
 	dense     = flag.String("sim.dense", "", "the only kinds of events, with commas between them; there are many of them then")
+	late      = flag.Bool("sim.late", false, "writes that fail arrive after their sender has given up")
 	shrinks   = flag.Bool("sim.shrink", false, "look for the fewest events and kinds of faults with which a seed fails")
 	verbose   = flag.Bool("sim.v", false, "write what happens")
 	worker    = flag.String("sim.worker", "", "run the seeds that standard input names, with hosts' disks in this directory; for -sim.processes")
@@ -109,11 +110,13 @@ func TestFound(t *testing.T) {
 var crowds = map[string]struct {
 	kinds []string
 	seeds []uint64
+	late  bool // writes arrive late
 }{
-	"holds":    {[]string{"trigger", "budget", "host held", "host released"}, []uint64{0, 1, 2}},
-	"pauses":   {[]string{"trigger", "budget", "cluster paused", "cluster resumed", "lease"}, []uint64{0, 1}},
-	"rollouts": {[]string{"trigger", "rollout paused", "rollout resumed"}, []uint64{0, 3}},
-	"restores": {[]string{"trigger", "budget", "snapshot", "restore", "lease"}, []uint64{1, 3}},
+	"holds":    {[]string{"trigger", "budget", "host held", "host released"}, []uint64{0, 1, 2}, false},
+	"pauses":   {[]string{"trigger", "budget", "cluster paused", "cluster resumed", "lease"}, []uint64{0, 1}, false},
+	"rollouts": {[]string{"trigger", "rollout paused", "rollout resumed"}, []uint64{0, 3}, false},
+	"restores": {[]string{"trigger", "budget", "snapshot", "restore", "lease"}, []uint64{1, 3}, false},
+	"late":     {[]string{"trigger", "lease", "budget"}, []uint64{0, 3, 6, 8, 11}, true},
 }
 
 // TestCrowds: nothing is violated when many events of a few kinds come close after one another.
@@ -122,7 +125,7 @@ func TestCrowds(t *testing.T) {
 	for name, c := range crowds {
 		t.Run(name, func(t *testing.T) {
 			for _, seed := range c.seeds {
-				if got := simulate(t, sim.Options{Seed: seed, Dir: dir, Dense: c.kinds}); got.Failed != "" {
+				if got := simulate(t, sim.Options{Seed: seed, Dir: dir, Dense: c.kinds, Late: c.late}); got.Failed != "" {
 					t.Errorf("seed %d: %s", seed, got.Failed)
 				}
 			}
@@ -133,7 +136,7 @@ func TestCrowds(t *testing.T) {
 // options are what the flags say, for a seed.
 func options(t *testing.T, dir string, seed uint64) sim.Options {
 	t.Helper()
-	o := sim.Options{Seed: seed, Dir: dir, Skip: numbers(t, "sim.skip", *skip), Without: map[string]bool{}}
+	o := sim.Options{Seed: seed, Dir: dir, Skip: numbers(t, "sim.skip", *skip), Without: map[string]bool{}, Late: *late}
 	if *dense != "" {
 		o.Dense = strings.Split(*dense, ",")
 	}

@@ -33,7 +33,10 @@ type Options struct {
 	Calm    bool // nothing fails: no request is lost or doubled, and only what operators ask for happens
 	// Dense, if not empty, are the only kinds of events that are planned: many of them, while more requests than otherwise fail.
 	Dense []string
-	Log   hclog.Logger // of the product; nil: none
+	// Late: of the requests only writes fail, many of them, and they arrive after their sender has given up: nothing but what they
+	// compare keeps an old decision from being carried out.
+	Late bool
+	Log  hclog.Logger // of the product; nil: none
 	// Trace, if not nil, gets what happens, a line each.
 	Trace func(string)
 }
@@ -86,7 +89,7 @@ func Run(ctx context.Context, o Options) Result {
 	w := &world{o: o, dir: filepath.Join(o.Dir, fmt.Sprint("seed-", o.Seed)), net: newNetwork(o.Seed, o.Without), begun: time.Now()}
 	ctx, w.over = context.WithCancel(ctx)
 	defer w.over()
-	w.net.trace = w.traceLocked
+	w.net.trace, w.net.late = w.traceLocked, o.Late
 	w.check = newChecker(w)
 	w.net.sent, w.net.lacks = w.check.sent, func(what string) { w.failLocked("%s", what) }
 	w.net.model.Changed = w.check.changed
@@ -124,6 +127,9 @@ func (w *world) live(ctx context.Context, plan []event) {
 		w.net.rate, w.net.failing = []float64{0.002, 0.01, 0.03}[w.o.Seed%3], true
 		if len(w.o.Dense) > 0 {
 			w.net.rate = 0.1
+		}
+		if w.o.Late {
+			w.net.rate = 0.25
 		}
 		w.net.mu.Unlock()
 	}
