@@ -144,13 +144,20 @@ func (r Report) Answered(change string) Answer {
 	return Answer{Change: change}
 }
 
-// WithAnswer returns the report of the same host with another answer in a.Change; one that says
-// nothing else is left out.
+// WithAnswer returns the report of the same host with another answer in a.Change, in the place of the one before; one that
+// says nothing else is left out.
 func (r Report) WithAnswer(a Answer) Report {
 	a.Reason = text.Tail(a.Reason, maxDetail)
-	r.Grants = slices.DeleteFunc(slices.Clone(r.Grants), func(o Answer) bool { return o.Change == a.Change })
-	if a != (Answer{Change: a.Change}) {
-		r.Grants = append(r.Grants, a)
+	says := a != (Answer{Change: a.Change})
+	i := slices.IndexFunc(r.Grants, func(o Answer) bool { return o.Change == a.Change })
+	switch {
+	case i < 0 && says:
+		r.Grants = append(slices.Clone(r.Grants), a)
+	case i >= 0 && says:
+		r.Grants = slices.Clone(r.Grants)
+		r.Grants[i] = a
+	case i >= 0:
+		r.Grants = slices.Delete(slices.Clone(r.Grants), i, i+1)
 	}
 	if len(r.Grants) == 0 {
 		r.Grants = nil

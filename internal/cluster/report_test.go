@@ -194,3 +194,21 @@ func FuzzStateJSON(f *testing.F) {
 		}
 	})
 }
+
+// TestAnswersKeepTheirPlaces: a host that says the same again in one of its changes reports nothing new, so that it writes nothing.
+func TestAnswersKeepTheirPlaces(t *testing.T) {
+	t.Parallel()
+	version := cluster.Answer{Change: cluster.VersionChange, ID: "1.1.a", Tag: "v1", State: cluster.GrantDone}
+	lease := cluster.Answer{Change: cluster.LeaseChange("n"), ID: "1.2.a", Tag: "l", State: cluster.GrantAccepted}
+	both := cluster.Report{}.WithAnswer(version).WithAnswer(lease)
+	if again := both.WithAnswer(version); !again.Equal(both) {
+		t.Errorf("the same answer again: %+v, was %+v", again.Grants, both.Grants)
+	}
+	lease.State = cluster.GrantDone
+	if next := both.WithAnswer(lease); next.Answered(lease.Change) != lease || next.Answered(version.Change) != version || both.Answered(lease.Change) == lease {
+		t.Errorf("another answer: %+v, was %+v", next.Grants, both.Grants)
+	}
+	if next := both.WithAnswer(cluster.Answer{Change: version.Change}); next.Answered(lease.Change).ID == "" || next.Answered(version.Change).ID != "" {
+		t.Errorf("without an answer: %+v", next.Grants)
+	}
+}
