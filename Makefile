@@ -135,7 +135,7 @@ test-regressions: consul ## put faults of the past back, one after the other: a 
 
 .PHONY: sim
 sim: ## simulate fleets with faults, a process for each processor: [TIME=10m] [SEED=1]; one seed again, or its cause: SEED=N SEEDS=1 FLAGS=-sim.v, -sim.shrink
-	$(GO) test -count=1 -timeout 0 ./sim -run TestFaults -v -sim.processes="$$(nproc)" -sim.seed='$(or $(SEED),1)' $(if $(SEEDS),-sim.seeds='$(SEEDS)',-sim.time='$(or $(TIME),10m)') $(FLAGS)
+	GOGC=$(TEST_GOGC) $(GO) test -count=1 -timeout 0 ./sim -run TestFaults -v -sim.processes="$$(nproc)" -sim.seed='$(or $(SEED),1)' $(if $(SEEDS),-sim.seeds='$(SEEDS)',-sim.time='$(or $(TIME),10m)') $(FLAGS)
 
 # TIME is that of each fuzzer.
 .PHONY: fuzz

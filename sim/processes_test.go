@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -104,7 +105,7 @@ func begin(ctx context.Context, dir string) (*child, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &child{cmd: exec.CommandContext(ctx, program, "-test.run=^TestFaults$", "-test.timeout=0", "-sim.worker="+dir, "-sim.skip="+*skip, "-sim.only="+*only, "-sim.without="+*without, "-sim.dense="+*dense)}
+	c := &child{cmd: exec.CommandContext(ctx, program, "-test.run=^TestFaults$", "-test.timeout=0", "-sim.worker="+dir, "-sim.skip="+*skip, "-sim.only="+*only, "-sim.without="+*without, "-sim.dense="+*dense, "-sim.late="+strconv.FormatBool(*late))}
 	c.cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
 	if c.in, err = c.cmd.StdinPipe(); err != nil {
 		return nil, err

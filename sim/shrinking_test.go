@@ -60,6 +60,9 @@ func shrink(t *testing.T, o sim.Options, r sim.Result) {
 	if *dense != "" {
 		flags += fmt.Sprintf(" %q", "-sim.dense="+*dense)
 	}
+	if *late {
+		flags += " -sim.late"
+	}
 	if kinds := names(o.Without); len(kinds) > 0 {
 		flags += " -sim.without=" + strings.Join(kinds, ",")
 	}

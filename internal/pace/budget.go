@@ -312,7 +312,7 @@ func (a *Account) Admit(node string) (Limit, bool) {
 	alone := holds && a.alone(h)
 	own := 0 // of what counts as out
 	switch {
-	case a.taken[node] || h.counts() && !h.Offered:
+	case a.certain(node):
 		if holds && !alone {
 			return Limit{Kind: OfHolder}, false
 		}
@@ -360,6 +360,15 @@ func (a *Account) IsOut(node string) bool {
 	}
 	h := a.hosts[node]
 	return a.taken[node] || h != nil && h.counts()
+}
+
+// certain reports whether node is out of service for certain, so that another change costs nothing there.
+func (a *Account) certain(node string) bool {
+	if a == nil {
+		return false
+	}
+	h := a.hosts[node]
+	return a.taken[node] || h != nil && h.counts() && !h.Offered
 }
 
 // Take counts node as out from now on.

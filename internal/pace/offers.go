@@ -116,7 +116,7 @@ func (v *Survey) Offers() (all []Offer) {
 			continue
 		}
 		limit, admitted := m.Want.places(places).Admit(m.Node)
-		if admitted && m.Out() == InService && !places.IsOut(m.Node) { // one that is out already takes no place
+		if admitted && m.Out() == InService && !places.certain(m.Node) { // one that is out already takes no place
 			limit, admitted = v.leases.admit()
 		}
 		switch {
