@@ -1,6 +1,6 @@
 // Package cluster is a set of machines that share one profile: the profile's
-// store, members with their roles, filters over them, leaders, tokens, what
-// members need of each other, and what holds a cluster still.
+// store, members with their roles, filters over them, who is to lead, tokens,
+// and what holds a cluster still.
 //
 // All of it lives below one prefix in Consul's KV and is changed by
 // compare-and-swap. Failures are this package's sentinels, or those of packages
