@@ -257,17 +257,6 @@ type ClusterAuditEntry struct {
 	Time time.Time `json:"time"`
 }
 
-// ClusterEdge Edge is one requirement of one member.
-type ClusterEdge struct {
-	Count int64 `json:"count"`
-
-	// External External: no member provides the service; it is taken to come from elsewhere.
-	External bool   `json:"external"`
-	For      string `json:"for"`
-	Node     string `json:"node"`
-	Service  string `json:"service"`
-}
-
 // ClusterExpiring Expiring is a certificate or token on which a host relies, and that has to be replaced.
 type ClusterExpiring struct {
 	// Kind certificate, token
@@ -395,7 +384,7 @@ type Dependencies struct {
 
 	// Provides service → members
 	Provides map[string][]string `json:"provides"`
-	Requires []ClusterEdge       `json:"requires"`
+	Requires []InventoryEdge     `json:"requires"`
 
 	// Stale Stale is why it may no longer be, such as a lost connection; empty: it is current, however old its last change.
 	Stale string   `json:"stale"`
@@ -643,6 +632,17 @@ type Hosts struct {
 
 	// Total without the query's filters
 	Total int64 `json:"total"`
+}
+
+// InventoryEdge Edge is one requirement of one member.
+type InventoryEdge struct {
+	Count int64 `json:"count"`
+
+	// External External: no member provides the service; it is taken to come from elsewhere.
+	External bool   `json:"external"`
+	For      string `json:"for"`
+	Node     string `json:"node"`
+	Service  string `json:"service"`
 }
 
 // Leaders Leaders are the leaders and managers.
