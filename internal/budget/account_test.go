@@ -84,6 +84,17 @@ func TestOffersTakeNoPlaceTwice(t *testing.T) {
 		}
 		h.Grants = kv.Entry[string]{Value: string(grants), Exists: true}
 	}
+	givenUp := func(h *cluster.Host) { // in a stage, beside an offer of a lease
+		offer(h, "present")
+		files := cluster.FilesChange("edge")
+		h.Report = h.Report.WithAnswer(cluster.Answer{Change: files, ID: "1.2.present", State: cluster.GrantAccepted, Since: now})
+		grants := change.GrantsIn(h).Value.With(change.Grant{Change: files, ID: "1.2.present", State: pace.GivenUp, Since: now})
+		text, err := json.Marshal(grants)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Grants.Value = string(text)
+	}
 	accept := func(h *cluster.Host) {
 		h.Report = h.Report.WithAnswer(cluster.Answer{Change: cluster.LeaseChange("b"), ID: "1.1.old", Tag: "w", State: cluster.GrantAccepted, Since: now})
 	}
@@ -97,6 +108,7 @@ func TestOffersTakeNoPlaceTwice(t *testing.T) {
 		"offered one by another":    {func(h *cluster.Host) { offer(h, "old") }, 1, false},
 		"with a lease":              {func(h *cluster.Host) { offer(h, "old"); accept(h) }, 2, true},
 		"offered one, and critical": {func(h *cluster.Host) { offer(h, "present"); critical(h) }, 2, true},
+		"offered one, and given up": {givenUp, 2, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

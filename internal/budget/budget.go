@@ -131,8 +131,8 @@ func Holder(ctx context.Context, c *cluster.Cluster) (string, error) {
 	return h.Node, nil
 }
 
-// count is one member; session is that of the orchestrator's lock, empty: not known. Of several reasons the first counts: a version, a stage, a run, and
-// then what is not of jorc.
+// count is one member; session is that of the orchestrator's lock, empty: not known. Of several reasons the first counts:
+// a version, a lease, a stage, a run, and then what is not of jorc.
 func count(host *cluster.Host, m *rollout.Member, documents Documents, session string, life Life, now time.Time) pace.Host {
 	h := pace.Host{Node: m.Node, Zone: m.Zone, Roles: m.Roles}
 	if host.Services[consulServers].Total() > 0 {
@@ -144,13 +144,16 @@ func count(host *cluster.Host, m *rollout.Member, documents Documents, session s
 	liveness, health := life(m.Node)
 	h.Gone = m.Gone(liveness, now)
 	base := h
-	// is notes a reason: the first one says why. It reports whether that takes the host out for certain: an offer may be void.
+	// is notes a reason: the first one says why. It reports whether another one makes no difference: an offer may be void, so
+	// one that takes the host out for certain does.
 	is := func(next pace.Host) bool {
-		if h.Out == "" {
+		switch {
+		case h.Out == "":
 			h = next
+		case !next.Offered && !next.GivenUp:
+			h.Offered = false
 		}
-		h.Offered = next.Offered
-		return !next.Offered
+		return !h.Offered
 	}
 	if g, open := m.OpenGrant(); open {
 		next := base
