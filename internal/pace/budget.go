@@ -310,14 +310,14 @@ func (a *Account) Admit(node string) (Limit, bool) {
 	}
 	holds := h.Holder && h.For == "" && (!a.taken[node] || a.kept[node])
 	alone := holds && a.alone(h)
-	own := 0 // of what counts as out
-	switch {
-	case a.certain(node):
+	if a.certain(node) {
 		if holds && !alone {
 			return Limit{Kind: OfHolder}, false
 		}
 		return Limit{}, true
-	case h.counts():
+	}
+	own := 0 // of what counts as out
+	if h.counts() {
 		own = 1
 	}
 	for key := range h.keys() {
@@ -328,12 +328,9 @@ func (a *Account) Admit(node string) (Limit, bool) {
 			return Limit{key.kind, key.name, allowed, a.out[key] - own}, false
 		}
 	}
-	zones := len(a.zones)
-	if own > 0 && a.zones[h.Zone] == own {
-		zones--
-	}
-	if z := a.budget.Zones; z > 0 && !a.over && a.zones[h.Zone] == own && zones >= z {
-		return Limit{OfZones, "", z, zones}, false
+	others := len(a.zones) - own // if no other host of its zone is out
+	if z := a.budget.Zones; z > 0 && !a.over && a.zones[h.Zone] == own && others >= z {
+		return Limit{OfZones, "", z, others}, false
 	}
 	if holds && !alone {
 		return Limit{Kind: OfHolder}, false
@@ -364,11 +361,7 @@ func (a *Account) IsOut(node string) bool {
 
 // certain reports whether node is out of service for certain, so that another change costs nothing there.
 func (a *Account) certain(node string) bool {
-	if a == nil {
-		return false
-	}
-	h := a.hosts[node]
-	return a.taken[node] || h != nil && h.counts() && !h.Offered
+	return a.IsOut(node) && (a.taken[node] || !a.hosts[node].Offered)
 }
 
 // Take counts node as out from now on.
