@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -276,7 +277,19 @@ func (c *Cluster) Candidates(ctx context.Context, f *Filter) (_ []Candidate, err
 	if err != nil {
 		return nil, err
 	}
-	return s.Candidates(f), nil
+	return s.candidates(f), nil
+}
+
+// CandidateOf is Candidates for one node, none if it is not a member. What is read does not grow with the number of members.
+func (c *Cluster) CandidateOf(ctx context.Context, node string, f *Filter) ([]Candidate, error) {
+	s, err := c.LoadHost(ctx, node, needChecks|NeedProfile|f.need)
+	if err == nil {
+		err = cmp.Or(s.Damaged[KeyLeaders], s.Damaged[KeyProfile])
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.candidates(f), nil
 }
 
 // candidate returns the member as an election sees it; d is the profile.

@@ -199,10 +199,10 @@ func (s *State) member(h *Host) Member {
 // member does. It returns a *FilterError.
 func (s *State) Filter() (*Filter, error) { return filterOf(s.Profile) }
 
-// Candidates returns the members as an election sees them: the ones that the
+// candidates returns the members as an election sees them: the ones that the
 // cluster's own filter leaves out are not eligible. A record that cannot be read
 // keeps no other member from being chosen.
-func (s *State) Candidates(f *Filter) []Candidate {
+func (s *State) candidates(f *Filter) []Candidate {
 	nodes := s.Nodes()
 	all := make([]Candidate, len(nodes))
 	for i, node := range nodes {

@@ -315,14 +315,13 @@ func settled(ctx context.Context, c *cluster.Cluster, l cluster.Leaders, f *clus
 	if len(l.Leader) != l.Count || len(l.Retired) > 0 || l.Count > fewLeaders {
 		return false
 	}
-	const checks = cluster.NeedHealth | cluster.NeedAgent | cluster.NeedLiveness
 	all := make([]cluster.Candidate, 0, l.Count)
 	for _, node := range l.Leader {
-		s, err := c.LoadHost(ctx, node, checks|cluster.NeedProfile|f.Need())
-		if err != nil || s.Damaged[cluster.KeyLeaders] != nil || s.Damaged[cluster.KeyProfile] != nil {
+		one, err := c.CandidateOf(ctx, node, f)
+		if err != nil {
 			return false
 		}
-		all = append(all, s.Candidates(f)...) // none if it is not a member
+		all = append(all, one...)
 	}
 	if len(all) != l.Count || slices.ContainsFunc(all, func(c cluster.Candidate) bool { return !c.Electable() || c.Failing }) {
 		return false

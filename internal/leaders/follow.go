@@ -32,7 +32,7 @@ type Leadership struct {
 // should return soon; Lead runs what takes longer.
 func Follow(ctx context.Context, c *cluster.Cluster, node string, t cluster.Timing, handle func(Leadership)) error {
 	f := &follower{
-		cluster: c, node: node, timing: t.WithDefaults(), handle: handle,
+		node: node, timing: t.WithDefaults(), handle: handle,
 		doc: c.Consistent().LeadersDoc(), wake: concurrency.NewSignal(),
 	}
 	g, ctx := errgroup.WithContext(ctx)
@@ -107,12 +107,11 @@ func ConfirmStepDown(ctx context.Context, c *cluster.Cluster, node string, t clu
 
 // follower is one Follow.
 type follower struct {
-	cluster *cluster.Cluster
-	node    string
-	timing  cluster.Timing
-	handle  func(Leadership)
-	doc     kv.Doc[cluster.Leaders]
-	wake    concurrency.Signal // something to confirm
+	node   string
+	timing cluster.Timing
+	handle func(Leadership)
+	doc    kv.Doc[cluster.Leaders]
+	wake   concurrency.Signal // something to confirm
 
 	mu       sync.Mutex
 	known    bool
