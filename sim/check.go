@@ -16,8 +16,8 @@ import (
 const (
 	root    = "jorc/default/"
 	sickFor = 3 * time.Minute // what was seen of a host's health may be that old
-	// late is for how long a host may be offered something although it is held, and accept what should have been withdrawn: on neither do
-	// transactions depend, so what was seen may be as old as the request, the answer and the transaction are late.
+	// late is for how long a host may be offered something although it is held: no transaction depends on that,
+	// so what was seen may be as old as the request, the answer and the transaction are late.
 	late = sickFor
 )
 
@@ -315,7 +315,7 @@ func (c *checker) reported(node string) {
 			c.w.failLocked("17: %s accepts %s of spec %d, which is at %d now", node, a.ID, g.Spec, spec)
 		case held.Paused != nil || held.ObserveOnly != nil:
 			c.w.failLocked("6: %s accepts %s while the cluster is paused", node, a.ID)
-		case time.Since(g.Since) > pace.AnswerWithin+late:
+		case time.Since(g.Since) > 5*pace.AnswerWithin: // an acceptance may arrive late
 			c.w.failLocked("6: %s accepts %s, which was offered %v ago", node, a.ID, time.Since(g.Since))
 		}
 	}

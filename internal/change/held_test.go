@@ -75,11 +75,13 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// TestAccepts: a host accepts what an orchestrator offers it and it has not answered, and nothing that Consul restored a moment ago.
+// TestAccepts: a host accepts what an orchestrator offers it and it has not answered, and nothing that Consul restored
+// a moment ago or that is older than two minutes.
 func TestAccepts(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
-	offer := change.Grant{Change: "version", ID: "2", Tag: "v2", State: pace.Offered, Session: "s"}
+	offer := change.Grant{Change: "version", ID: "2", Tag: "v2", State: pace.Offered, Session: "s", Since: now.Add(-30 * time.Second)}
+	since := func(d time.Duration) func(*change.Grant) { return func(g *change.Grant) { g.Since = now.Add(d) } }
 	with := func(set func(*change.Grant)) change.Grant {
 		g := offer
 		set(&g)
@@ -101,6 +103,10 @@ func TestAccepts(t *testing.T) {
 		"the one after a refusal":   {change.Seen{Report: declined}, with(func(g *change.Grant) { g.ID = "3" }), true, 0},
 		"a moment after a restore":  {change.Seen{Reset: now.Add(-time.Second)}, offer, false, 59 * time.Second},
 		"a minute after a restore":  {change.Seen{Reset: now.Add(-time.Minute)}, offer, true, 0},
+		"it is two minutes old":     {change.Seen{}, with(since(-2 * time.Minute)), false, 0},
+		"almost":                    {change.Seen{}, with(since(time.Second - 2*time.Minute)), true, 0},
+		"by a clock that is behind": {change.Seen{}, with(since(time.Hour)), true, 0},
+		"restored, and old":         {change.Seen{Reset: now}, with(since(-time.Hour)), false, 0},
 		"a restore, and it is over": {change.Seen{Reset: now}, with(func(g *change.Grant) { g.State = pace.Withdrawn }), false, 0},
 	} {
 		want := time.Time{}

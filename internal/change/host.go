@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -76,10 +77,22 @@ func (s *Seen) Answered(change string) cluster.Answer { return s.Report.Answered
 // the hosts are at, and plans again.
 const afterReset = time.Minute
 
-// Accepts reports whether the host can accept g, and from when on: offers that Consul restored wait. An
-// offer without a session was edited by hand: Consul's check of the lock would hold while no orchestrator has it.
+// acceptWithin is for how long after it was made a host accepts an offer, by the host's clock. An orchestrator withdraws
+// it long before that; Consul may bring it back with the lock of that time.
+const acceptWithin = 4 * pace.AnswerWithin
+
+// open reports whether the host is offered g and has not answered. An offer without a session was edited by
+// hand: Consul's check of the lock would hold while no orchestrator has it.
+func (s *Seen) open(g Grant) bool {
+	return g.State == pace.Offered && g.Session != "" && !g.Answered(s.Answered(g.Change))
+}
+
+// old reports whether the time in which a host accepts g is over.
+func (g Grant) old(now time.Time) bool { return now.Sub(g.Since) >= acceptWithin }
+
+// Accepts reports whether the host can accept g, and from when on: offers that Consul restored wait.
 func (s *Seen) Accepts(g Grant, now time.Time) (ok bool, from time.Time) {
-	if g.State != pace.Offered || g.Session == "" || g.Answered(s.Answered(g.Change)) {
+	if !s.open(g) || g.old(now) {
 		return false, from
 	}
 	if from = s.Reset.Add(afterReset); !s.Reset.IsZero() && now.Before(from) {
@@ -109,6 +122,7 @@ type Host struct {
 	unread  bool // the report is to be read, or read again
 	watches [2]error
 	news    map[Part]concurrency.Signal // of the parts that are driven
+	old     map[string]string           // the offer of each change that was too old, once the log has it
 }
 
 // What a Host watches of its cluster.
@@ -125,7 +139,7 @@ func NewHost(o HostOptions) *Host {
 	if o.Log == nil {
 		o.Log = hclog.NewNullLogger()
 	}
-	return &Host{o: o, watches: [2]error{errNotRead, errNotRead}, news: map[Part]concurrency.Signal{}}
+	return &Host{o: o, watches: [2]error{errNotRead, errNotRead}, news: map[Part]concurrency.Signal{}, old: map[string]string{}}
 }
 
 // Reported is the host's report as it was last read or written; known is false if neither happened.
@@ -301,11 +315,29 @@ func (h *Host) next(p Part, s *Seen, now time.Time) Step {
 	case Differs:
 		return Step{Name: "report", Do: func(ctx context.Context) error { return h.Write(ctx, p.Says) }}
 	}
+	if g := s.Granted(p.Change()); s.open(g) && g.old(now) {
+		h.ignores(g, now)
+	}
 	return p.Next(s, now)
+}
+
+// ignores says once that an offer is too old to be accepted.
+func (h *Host) ignores(g Grant, now time.Time) {
+	h.mu.Lock()
+	known := h.old[g.Change] == g.ID
+	h.old[g.Change] = g.ID
+	h.mu.Unlock()
+	if !known {
+		h.o.Log.Warn("an offer is too old by this host's clock, and is not accepted: compare the clocks of the hosts with 'jorc doctor'",
+			"change", g.Change, "grant", g.ID, "age", now.Sub(g.Since).Round(time.Second), "accepted_within", acceptWithin)
+	}
 }
 
 // ErrFollows: the watches have not delivered yet what is stored, and will. The step is tried again.
 var ErrFollows = errors.New("the watches have not delivered yet what is stored")
+
+// errOld: an offer had become too old before its acceptance was sent. It may still be accepted by one that was sent before.
+var errOld = fmt.Errorf("%w: the offer is too old by now", ErrFollows)
 
 // errOtherAnswer: the stored report does not have the answer that was decided on.
 var errOtherAnswer = errors.New("the report has another answer")
@@ -340,6 +372,9 @@ func (h *Host) accept(
 			return d, nil
 		default:
 			return d, errOtherAnswer
+		}
+		if g.old(time.Now()) {
+			return d, errOld
 		}
 		if begin != nil {
 			d = begin(d, answer)
