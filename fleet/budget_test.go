@@ -20,7 +20,7 @@ import (
 func outForJorc(k fleettest.Keys) []string {
 	nodes := slices.Concat(k.Granted(), inStages(k), k.Leased())
 	for name := range k {
-		if node, is := strings.CutSuffix(strings.TrimPrefix(name, "host/"), "/queue"); is && len(disturbing(k, node)) > 0 {
+		if node, is := strings.CutSuffix(strings.TrimPrefix(name, "host/"), "/grants"); is && len(disturbing(k, node)) > 0 {
 			nodes = append(nodes, node)
 		}
 	}
@@ -47,19 +47,30 @@ func inStages(k fleettest.Keys) (nodes []string) {
 	return nodes
 }
 
-// disturbing are the states of the jobs that disturb in the queue of a host.
+// disturbing are the states of the jobs that a host is granted and that disturb it; empty: it has not begun.
 func disturbing(k fleettest.Keys, node string) (states []string) {
-	var queue struct {
-		Jobs []struct {
-			State    string
-			Disturbs bool
+	var granted struct {
+		Grants []struct {
+			Tag string
+			Job struct{ Disturbs bool }
 		}
 	}
-	_ = json.Unmarshal([]byte(k["host/"+node+"/queue"].Value), &queue) // one that does not exist is empty
-	for _, j := range queue.Jobs {
-		if j.Disturbs {
-			states = append(states, j.State)
+	var said struct {
+		Jobs []struct{ Job, State string }
+	}
+	_ = json.Unmarshal([]byte(k["host/"+node+"/grants"].Value), &granted) // one that does not exist is empty
+	_ = json.Unmarshal([]byte(k["host/"+node+"/results"].Value), &said)
+	for _, g := range granted.Grants {
+		if !g.Job.Disturbs {
+			continue
 		}
+		state := ""
+		for _, j := range said.Jobs {
+			if j.Job == g.Tag {
+				state = j.State
+			}
+		}
+		states = append(states, state)
 	}
 	return states
 }

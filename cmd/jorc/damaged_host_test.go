@@ -18,7 +18,7 @@ func TestDamagedHost(t *testing.T) {
 	m.must("cluster", "init", "default")
 	m.agent()
 	m.eventually("the host to be a member", func() error { return lacks(m.run("cluster", "members").stdout, s.Node) })
-	members(t, s, "good", "cut", "binary", "role", "newer", "params", "deep", "queue", "report", "held", "grant")
+	members(t, s, "good", "cut", "binary", "role", "newer", "params", "deep", "results", "report", "held", "grant")
 	m.must("cluster", "profile", "schema", "set", "disks", writeFile(t, "schema.json", `{"type": "integer"}`))
 	m.must("cluster", "join", "--node", "good", "--param", "disks=4")
 	m.must("cluster", "hold", "--node", "good")
@@ -51,7 +51,7 @@ func TestDamagedHost(t *testing.T) {
 	for key, value := range map[string]string{
 		"host/cut/member": `{"roles": `, "host/binary/member": "\xff\x00", "host/role/member": `{"roles":["a b\n"]}`, "host/newer/member": `{"format": 99}`,
 		"host/params/member": `{"zone":"r1","params":{"disks":"many","k":1}}`, "host/deep/member": `{"params":{"x":` + deep + `}}`,
-		"host/queue/queue": "[", "nodes/report": `{"x": `, "host/held/hold": "[", "host/grant/grants": "[", "host/x/y/member": "{",
+		"host/results/results": "[", "nodes/report": `{"x": `, "host/held/hold": "[", "host/grant/grants": "[", "host/x/y/member": "{",
 		"slots/group/rubbish": "[", "slots/claim/cut/x": "[", "running_version/v1/cut": "[", "status/config/none/cut": "\xff", "host/cut": "[", "nodes/a/b": "[",
 	} {
 		m.put("jorc/default/"+key, value)

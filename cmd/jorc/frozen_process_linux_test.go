@@ -292,7 +292,7 @@ orchestrator { interval = "200ms" }
 	f.thawAfter(d, "run", func() {
 		held.Store(true)
 		f.must("cluster", "cancel", "r")
-		f.eventually("the host's queue to say that the run is cancelled", func() error { return lacks(f.value("jorc/default/"+cluster.QueueKey(f.server.Node)), `"cancel"`) })
+		f.eventually("the host's grants to say that the run is cancelled", func() error { return lacks(f.value("jorc/default/"+cluster.GrantsKey(f.server.Node)), `"cancel"`) })
 	})
 	// A run that is not cancelled ends, too: waiting for its cancellation would be in vain.
 	var run runs.Run

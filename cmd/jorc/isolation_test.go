@@ -66,20 +66,20 @@ func TestOneNodeStopsNobody(t *testing.T) {
 		{name: "large param", keys: map[string]string{"members": `{"params":{"x":` + text(200<<10) + `}}`}},
 		{name: "needs", keys: map[string]string{"members": `{"provides":` + list(2000, 80) + `,"requires":[{"target":` + text(1000) + `}]}`}, trouble: "services"},
 		{name: "deep", keys: map[string]string{"members": `{"params":{"x":` + deep(9000) + `}}`, "nodes": `{"states":{"config":` + deep(100000) + `}}`}, trouble: "nodes/evil"},
-		{name: "rubbish", keys: map[string]string{"members": strings.Repeat("\xff", large), "nodes": strings.Repeat("{", large), "queue": strings.Repeat("[", large)}, trouble: "at most 256 KB"},
+		{name: "rubbish", keys: map[string]string{"members": strings.Repeat("\xff", large), "nodes": strings.Repeat("{", large), "results": strings.Repeat("[", large)}, trouble: "at most 256 KB"},
 		{name: "large version", keys: map[string]string{"members": `{}`, "nodes": `{"version":` + text(large) + `}`}, trouble: "at most 256 KB"},
 		{name: "version", keys: map[string]string{"members": `{}`, "nodes": `{"version":` + text(200<<10) + `}`}, trouble: "a name of"},
 		{name: "many states", keys: map[string]string{"members": `{}`, "nodes": `{"states":` + object(5000, `{"state":"failed","version":"v1"}`) + `}`}, trouble: "states, at most"},
 		{name: "large detail", keys: map[string]string{"members": `{}`, "nodes": `{"states":{"config":{"state":"failed","version":"v1","detail":` + text(200<<10) + `,"suspect":` + text(20<<10) + `}}}`}},
 		{name: "state", keys: map[string]string{"members": `{}`, "nodes": `{"states":{` + text(2000) + `:{"state":` + text(100<<10) + `}}}`}, trouble: "a name of"},
-		{name: "large queue", keys: map[string]string{"members": `{}`, "queue": `{"jobs":[` + fmt.Sprintf(job, text(100<<10), text(300<<10), "[]") + `]}`}},
-		{name: "queue", keys: map[string]string{"members": `{}`, "queue": `{"jobs":[` + fmt.Sprintf(job, text(100<<10), text(100), list(1000, 5)) + `]}`}},
-		{name: "many jobs", keys: map[string]string{"members": `{}`, "queue": `{"jobs":[` + strings.TrimSuffix(strings.Repeat(fmt.Sprintf(job, `"w"`, `"t"`, "[]")+",", 4000), ",") + `]}`}},
+		{name: "large results", keys: map[string]string{"members": `{}`, "results": `{"jobs":[` + fmt.Sprintf(job, text(100<<10), text(300<<10), "[]") + `]}`}},
+		{name: "results", keys: map[string]string{"members": `{}`, "results": `{"jobs":[` + fmt.Sprintf(job, text(100<<10), text(100), list(1000, 5)) + `]}`}},
+		{name: "many jobs", keys: map[string]string{"members": `{}`, "results": `{"jobs":[` + strings.TrimSuffix(strings.Repeat(fmt.Sprintf(job, `"w"`, `"t"`, "[]")+",", 4000), ",") + `]}`}},
 		{name: "500 services", keys: map[string]string{"members": `{}`}, services: 500, length: 10},
 		{name: "500 services with long names", keys: map[string]string{"members": `{}`}, services: 500, length: 1000, trouble: "services are left out"},
 	}
 	keyOf := map[string]string{
-		"members": "jorc/default/host/evil/member", "nodes": "jorc/default/nodes/evil", "queue": "jorc/default/host/evil/queue",
+		"members": "jorc/default/host/evil/member", "nodes": "jorc/default/nodes/evil", "results": "jorc/default/host/evil/results",
 	}
 	s := consultest.Start(t)
 	m := newMachine(t, s, isolationConf)
@@ -113,7 +113,7 @@ func TestOneNodeStopsNobody(t *testing.T) {
 			if got := d.get("/healthz?ready"); got != "ok\n" {
 				t.Errorf("/healthz?ready: %s", got)
 			}
-			for _, kind := range []string{"members", "nodes", "queue"} {
+			for _, kind := range []string{"members", "nodes", "results"} {
 				if err := m.client.KVDeleteTree(t.Context(), keyOf[kind]); err != nil {
 					t.Fatal(err)
 				}

@@ -340,7 +340,7 @@ func TestRunSurvivesTheAgent(t *testing.T) {
 	f.wantRun("p2", "to be at work", func(d runs.Detail) bool { return len(working(d)) == 1 })
 	stop()
 	restart(func() {
-		if _, err := kv.New(f.client, "jorc/default").Txn().Set(cluster.QueueKey("h0"), []byte(`{"format":1,"jobs":[]}`)).Commit(t.Context()); err != nil {
+		if _, err := kv.New(f.client, "jorc/default").Txn().Set(cluster.GrantsKey("h0"), []byte(`{"format":1,"grants":[]}`)).Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	})

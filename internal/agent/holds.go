@@ -33,6 +33,7 @@ type holds struct {
 
 	mu      sync.Mutex
 	control cluster.Control
+	index   uint64        // of control
 	hold    *cluster.Hold // of this node; nil: none
 	record  cluster.Record
 	member  bool // the record exists
@@ -106,10 +107,21 @@ func (h *holds) free(ctx context.Context) error {
 	return h.await(ctx, func(now converge.Hold) bool { return now.Held == "" })
 }
 
-// begin returns when a new job may begin (not held, not paused), or with ctx's
-// error.
-func (h *holds) begin(ctx context.Context) error {
-	return h.await(ctx, func(now converge.Hold) bool { return now == converge.Hold{} })
+// begin returns when a new job may begin (not held, not paused), with the index of the control of
+// the cluster that says so, or with ctx's error.
+func (h *holds) begin(ctx context.Context) (control uint64, err error) {
+	for {
+		if err := h.await(ctx, func(now converge.Hold) bool { return now == converge.Hold{} }); err != nil {
+			return 0, err
+		}
+		h.mu.Lock()
+		now, _ := h.now.Get()
+		index := h.index
+		h.mu.Unlock()
+		if (now == converge.Hold{}) {
+			return index, nil
+		}
+	}
 }
 
 func (h *holds) await(ctx context.Context, good func(converge.Hold) bool) error {
@@ -122,7 +134,7 @@ func (h *holds) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		return h.cluster.WatchControl(ctx, func(u kv.Update[cluster.Control]) {
-			h.change("control", u.Err, func() { h.control = u.Entry.Value })
+			h.change("control", u.Err, func() { h.control, h.index = u.Entry.Value, u.Entry.Index })
 		})
 	})
 	g.Go(func() error {

@@ -26,7 +26,7 @@ func TestHolds(t *testing.T) {
 			on   func(*holds, context.Context) error
 			want bool
 		}{
-			"free": {(*holds).free, test.free}, "begin": {(*holds).begin, test.begin},
+			"free": {(*holds).free, test.free}, "begin": {func(h *holds, ctx context.Context) error { _, err := h.begin(ctx); return err }, test.begin},
 		} {
 			synctest.Test(t, func(t *testing.T) {
 				h := &holds{}

@@ -187,7 +187,7 @@ func count(host *cluster.Host, m *rollout.Member, documents Documents, session s
 		}
 	}
 	next := base
-	if e, disturbs := documents.Runs.Disturbing(m.Node, host.Queue); disturbs {
+	if e, disturbs := documents.Runs.Disturbing(host); disturbs {
 		next.For, next.Out, next.Since = runs.ChangeOf(e.Run), e.OutText(), e.Started
 		is(next)
 		return h

@@ -419,10 +419,10 @@ func (w *world) look() *look {
 		}
 		one := &cluster.Host{
 			Node: h.node, Member: true, Reported: true, Record: cluster.Record{Roles: h.roles, Zone: h.zone, Orchestrates: h.candidate},
-			Report: report, Condition: h.condition(), Queue: w.entry(cluster.QueueKey(h.node), h.queue, max(1, h.queueAt)),
+			Report: report, Condition: h.condition(), Results: w.entry(cluster.ResultsKey(h.node), h.queue.Results(), max(1, h.queueAt)),
 		}
-		if all := h.grants(); len(all) > 0 {
-			one.Grants = w.entry(cluster.GrantsKey(h.node), change.Grants{All: all}, h.grantAt)
+		if all := h.queue.Granted(change.Grants{All: h.grants()}, w.now).All; len(all) > 0 {
+			one.Grants = w.entry(cluster.GrantsKey(h.node), change.Grants{All: all}, max(1, h.grantAt))
 		}
 		if h.server {
 			one.Services = map[string]cluster.Tally{"consul": {Passing: 1}}

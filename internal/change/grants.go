@@ -42,6 +42,17 @@ type Grant struct {
 	Retry time.Time `json:"retry,omitzero"`
 	// FromStart: with Retry, an interrupted attempt begins with its first task.
 	FromStart bool `json:"from_start,omitempty"`
+
+	Job *Job `json:"job,omitempty"` // of a run; nil: the grant is of another kind
+}
+
+// Job is what a grant of a run says beside what all do. The tag is the job's ID on the host.
+type Job struct {
+	Manager  bool   `json:"manager,omitempty"`
+	Gate     bool   `json:"gate,omitempty"`     // with Manager: of a gate, which waits for no other run
+	Disturbs bool   `json:"disturbs,omitempty"` // the host is out of service for it until the grant is taken out
+	Cancel   string `json:"cancel,omitempty"`   // who cancelled it
+	Kill     bool   `json:"kill,omitempty"`     // with Cancel: its running task is ended, too
 }
 
 // Withdrawn is the grant as an orchestrator withdraws it. An offer that had its time was not
@@ -71,7 +82,7 @@ type Grants struct {
 
 // Bounds of a Grants: what is beyond them was not written by jorc.
 const (
-	mostGrantsBytes = 10 << 10
+	mostGrantsBytes = 16 << 10
 	grantsFormat    = 1
 )
 
@@ -103,6 +114,21 @@ func (g Grants) With(next Grant) Grants {
 	return Grants{append(all, next)}
 }
 
+// Jobs are the grants of runs, in the order in which they were granted.
+func (g Grants) Jobs() (all []Grant) {
+	for _, one := range g.All {
+		if one.Job != nil {
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
+// WithJobs returns the grants with other ones of runs.
+func (g Grants) WithJobs(jobs []Grant) Grants {
+	return Grants{append(slices.DeleteFunc(slices.Clone(g.All), func(o Grant) bool { return o.Job != nil }), jobs...)}
+}
+
 // GrantsAt is the document with what is granted to node.
 func GrantsAt(s *kv.Store, node string) kv.Doc[Grants] {
 	return kv.NewTree[Grants](s, cluster.PrefixHosts, grantsFormat).Ending(cluster.EndGrants).Checked(mostGrantsBytes, Grants.bounded).At(node)
@@ -111,11 +137,18 @@ func GrantsAt(s *kv.Store, node string) kv.Doc[Grants] {
 // GrantsIn decodes what is granted to a host, as a state of the cluster has it. A document that is
 // damaged counts as none: the next grant replaces it.
 func GrantsIn(h *cluster.Host) kv.Entry[Grants] {
-	e := kv.Entry[Grants]{Index: h.Grants.Index, Exists: h.Grants.Exists}
+	e, _ := ReadGrants(h) // what is damaged is empty
+	return e
+}
+
+// ReadGrants is GrantsIn that says whether the document is damaged; ok is false if it is.
+func ReadGrants(h *cluster.Host) (e kv.Entry[Grants], ok bool) {
+	e = kv.Entry[Grants]{Index: h.Grants.Index, Exists: h.Grants.Exists}
 	if e.Exists && (json.Unmarshal([]byte(h.Grants.Value), &e.Value) != nil || e.Value.bounded() != nil) {
 		e.Value = Grants{}
+		return e, false
 	}
-	return e
+	return e, true
 }
 
 // PartOf is a host's part of a change as plans see it. session is that of the lock whose holder plans;

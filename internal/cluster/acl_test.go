@@ -69,8 +69,8 @@ func tries(g *clustertest.Guarded, t *testing.T) map[string]try {
 		{"set the version", put("current_version")},
 		{"write the rollout", put("current/version")},
 		{"write events", put("events/1")},
-		{"answer its queue", put("host/" + g.Server.Node + "/queue")},
-		{"answer another's queue", put("host/other/queue")},
+		{"say what became of its jobs", put("host/" + g.Server.Node + "/results")},
+		{"say what became of another's jobs", put("host/other/results")},
 		{"take a slot", put("slots/claim/" + g.Server.Node + "/reload/1")},
 		{"take another's slot", put("slots/claim/other/reload/1")},
 		{"ask for a run", put("runs/r/spec")},
@@ -93,13 +93,13 @@ func TestPolicies(t *testing.T) {
 	g := clustertest.NewGuarded(t)
 	tries := tries(g, t)
 	may := map[string]string{
-		cluster.PolicyAgent:   "read the profile, join itself, list members, report itself, answer its queue, take a slot",
-		cluster.PolicyElector: "read the profile, join itself, list members, elect, lock, report itself, answer its queue, take a slot",
+		cluster.PolicyAgent:   "read the profile, join itself, list members, report itself, say what became of its jobs, take a slot",
+		cluster.PolicyElector: "read the profile, join itself, list members, elect, lock, report itself, say what became of its jobs, take a slot",
 		cluster.PolicyOperator: "read the profile, set a param, join itself, join another, list members, elect, hold, lock, " +
 			"report itself, report another, report a state, set the version, write the rollout, write events, " +
-			"answer its queue, answer another's queue, take a slot, take another's slot, ask for a run, ask for a cycle, write the view, invent a key",
+			"say what became of its jobs, say what became of another's jobs, take a slot, take another's slot, ask for a run, ask for a cycle, write the view, invent a key",
 		cluster.PolicyOrchestrator: "read the profile, join itself, join another, list members, hold, report itself, report a state, " +
-			"set the version, write the rollout, write events, answer its queue, answer another's queue, take a slot, ask for a run, ask for a cycle, write the view",
+			"set the version, write the rollout, write events, say what became of its jobs, say what became of another's jobs, take a slot, ask for a run, ask for a cycle, write the view",
 	}
 	for kind, list := range may {
 		allowed := map[string]bool{}

@@ -27,7 +27,7 @@ func TestDecommission(t *testing.T) {
 	}
 	put(t, s, "jorc/default/running_version/v7/dead", "x")
 	put(t, s, "jorc/default/status/config/failed/dead", "x")
-	put(t, s, "jorc/default/host/dead/queue", `{"format":1}`)
+	put(t, s, "jorc/default/host/dead/results", `{"format":1}`)
 	groups := slots.New(nodesStore(s), slots.Options{})
 	for _, g := range []string{"edge", "update"} {
 		lease, err := groups.Acquire(t.Context(), g, 1, slots.Holder{Node: "dead", Reason: "test"})

@@ -276,7 +276,7 @@ func (c *Cluster) deregisterDead(ctx context.Context, host string) (bool, error)
 
 // Decommission removes all that node reported and frees its slots. It returns
 // the keys that were removed: the node's document, the index keys that name it,
-// also the ones that another process wrote, and its queue of runs; and, as <group>/<id>, the claims.
+// also the ones that another process wrote, and what it says of jobs; and, as <group>/<id>, the claims.
 // Repeating it is not a failure. Its errors are those of
 // ReportWriter.Change.
 func (c *Cluster) Decommission(ctx context.Context, node string) (removed, freed []string, err error) {
@@ -298,9 +298,9 @@ func (c *Cluster) Decommission(ctx context.Context, node string) (removed, freed
 	return removed, freed, err
 }
 
-// deleteOrders deletes what node was to run, and its grants.
+// deleteOrders deletes the grants of node, and what it says of its jobs.
 func (c *Cluster) deleteOrders(ctx context.Context, node string) (deleted []string, err error) {
-	for _, key := range []string{QueueKey(node), GrantsKey(node), OrderKey(node)} {
+	for _, key := range []string{ResultsKey(node), GrantsKey(node), OrderKey(node)} {
 		doc := kv.NewText(c.store, key)
 		e, err := doc.Get(ctx)
 		if err == nil && e.Exists {

@@ -58,11 +58,11 @@ const (
 
 // Ends of the keys below host/<node>, one document each.
 const (
-	EndMember = "/member"
-	EndHold   = "/hold"
-	EndGrants = "/grants"
-	EndOrder  = "/maintenance"
-	EndQueue  = "/queue"
+	EndMember  = "/member"
+	EndHold    = "/hold"
+	EndGrants  = "/grants"
+	EndOrder   = "/maintenance"
+	EndResults = "/results"
 )
 
 // HostPrefix returns the prefix of the keys that the agent on node watches.
@@ -80,8 +80,8 @@ func GrantsKey(node string) string { return PrefixHosts + node + EndGrants }
 // OrderKey returns the key of the lease that an operator asks for node.
 func OrderKey(node string) string { return PrefixHosts + node + EndOrder }
 
-// QueueKey returns the key of node's queue of runs.
-func QueueKey(node string) string { return PrefixHosts + node + EndQueue }
+// ResultsKey returns the key of what node says of its jobs of runs.
+func ResultsKey(node string) string { return PrefixHosts + node + EndResults }
 
 // Names of the documents of a stage.
 const (
@@ -101,7 +101,7 @@ func ReportKey(node string) string { return PrefixReports + node }
 // TailKey returns the key of what the last task of a run printed on node.
 func TailKey(run, node string) string { return PrefixRuns + run + "/tails/" + node }
 
-// NodeOf returns the node whose record, hold, grant, queue or report is at key,
+// NodeOf returns the node whose record, hold, grants, results or report is at key,
 // below the cluster's prefix; ok is false for other keys.
 func NodeOf(key string) (node string, ok bool) {
 	if rest, below := strings.CutPrefix(key, PrefixHosts); below {
@@ -241,7 +241,7 @@ var Keys = []Key{
 	{PrefixHosts + "<node>" + EndHold, "the hold of that node, or its exception from a wider one", "JSON", nil, "that agent; the orchestrator; commands", ""},
 	{PrefixHosts + "<node>" + EndGrants, "the permission for each change of which the host may do its part, or what it waits for", "JSON", []Kind{KindOrchestrator}, "that agent; the orchestrator; commands", ""},
 	{PrefixHosts + "<node>" + EndOrder, "that an operator asks for a lease of that node", "JSON", nil, "that agent; commands", ""},
-	{PrefixHosts + "<node>" + EndQueue, "the jobs of runs for that node, and their results", "JSON", []Kind{KindOrchestrator, KindAgent}, "that agent; the orchestrator; commands", PurposeRuns},
+	{PrefixHosts + "<node>" + EndResults, "what that node says of its jobs of runs", "JSON", []Kind{KindAgent}, "that agent; the orchestrator", PurposeRuns},
 	{PrefixReports + "<node>", "what that node reports: version, states, previous version", "JSON", []Kind{KindAgent}, "the orchestrator; commands", PurposeReport},
 	{PrefixRunning + "<version>/<node>", "a projection of nodes/ for foreign readers", "text", []Kind{KindOrchestrator, KindAgent}, "foreign scripts", ""},
 	{PrefixStatus + "<category>/<state>/<node>", "a projection of nodes/ for foreign readers", "JSON", []Kind{KindOrchestrator, KindAgent}, "foreign scripts", ""},

@@ -64,7 +64,7 @@ type hostDocuments struct {
 	members map[string]kv.Leaf[Record]
 	holds   map[string]kv.Leaf[Hold]
 	grants  map[string]kv.Leaf[string]
-	queues  map[string]kv.Leaf[string]
+	results map[string]kv.Leaf[string]
 }
 
 // catalogHost is what the catalog and the health checks say about one node.
@@ -311,7 +311,7 @@ func (c *Cluster) decodeHosts(pairs consul.KVPairs) hostDocuments {
 	text := kv.NewTextTree(c.store, PrefixHosts)
 	return hostDocuments{
 		members: c.members.Decode(pairs), holds: c.holds.Decode(pairs),
-		grants: text.Ending(EndGrants).Decode(pairs), queues: text.Ending(EndQueue).Decode(pairs),
+		grants: text.Ending(EndGrants).Decode(pairs), results: text.Ending(EndResults).Decode(pairs),
 	}
 }
 
@@ -322,7 +322,7 @@ func (a answers) nodes() []string {
 	add := func(node string) { all[node] = true }
 	eachKey(a.members, add)
 	eachKey(a.grants, add)
-	eachKey(a.queues, add)
+	eachKey(a.results, add)
 	eachKey(a.reports, add)
 	if a.node != "" {
 		add(a.node)
@@ -408,15 +408,15 @@ func (s *State) addHosts(a answers, nodes iter.Seq[string]) {
 	for node := range nodes {
 		member, isMember := a.members[node]
 		grants, granted := a.grants[node]
-		queue, queued := a.queues[node]
+		results, ran := a.results[node]
 		report, reported := a.reports[node]
-		if !isMember && !granted && !queued && !reported && node != a.node {
+		if !isMember && !granted && !ran && !reported && node != a.node {
 			delete(s.Hosts, node)
 			continue
 		}
 		known := a.catalog[node]
 		h := &Host{
-			Node: node, Member: isMember, Reported: reported, Grants: grants.Entry, Queue: queue.Entry,
+			Node: node, Member: isMember, Reported: reported, Grants: grants.Entry, Results: results.Entry,
 			Address: known.Address, Datacenter: known.Datacenter, NodeMeta: known.Meta, Services: known.services, Failing: known.failing,
 		}
 		if isMember && member.Err != nil {

@@ -104,6 +104,12 @@ func StageOf(change string) (stage string, ok bool) {
 	return strings.CutPrefix(change, FilesChange(""))
 }
 
+// RunChange is the id of the change that brings hosts the jobs of a run.
+func RunChange(run string) string { return ChangeID(KindRun, run) }
+
+// RunOf is the run of the change with an id; ok is false if that is another change.
+func RunOf(change string) (run string, ok bool) { return strings.CutPrefix(change, RunChange("")) }
+
 // LeaseChange is the id of the lease of a host among changes: it has at most one.
 func LeaseChange(node string) string { return ChangeID(KindLease, node) }
 

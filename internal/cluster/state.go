@@ -68,7 +68,7 @@ type Host struct {
 	Reported bool   // it has reported something
 	Report   Report
 	Grants   kv.Entry[string] // not decoded; of package change
-	Queue    kv.Entry[string] // not decoded; of package runs
+	Results  kv.Entry[string] // not decoded; of package runs
 
 	Address    string
 	Datacenter string

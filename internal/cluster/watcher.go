@@ -300,7 +300,7 @@ func (w *Watcher) keyIndexes(ctx context.Context) (map[string]uint64, error) {
 func (w *Watcher) restored(ctx context.Context, index uint64) bool {
 	w.mu.Lock()
 	a, highest := w.answers, w.highest
-	read := max(latest(a.members), latest(a.holds), latest(a.grants), latest(a.queues), latest(a.reports), latest(a.stages), latest(a.runs))
+	read := max(latest(a.members), latest(a.holds), latest(a.grants), latest(a.results), latest(a.reports), latest(a.stages), latest(a.runs))
 	for _, i := range w.last.Indexes {
 		read = max(read, i)
 	}
@@ -471,7 +471,7 @@ func (w *Watcher) update(outer context.Context) (backwards bool, err error) {
 	update(w.answers.members, c.members, fresh.members, hosts.gone)
 	update(w.answers.holds, c.holds, fresh.holds, hosts.gone)
 	update(w.answers.grants, text.Ending(EndGrants), fresh.grants, hosts.gone)
-	update(w.answers.queues, text.Ending(EndQueue), fresh.queues, hosts.gone)
+	update(w.answers.results, text.Ending(EndResults), fresh.results, hosts.gone)
 	for _, read := range []changedKeys{reports, late} {
 		update(w.answers.reports, c.reports, c.reports.Decode(read.pairs), read.gone)
 	}

@@ -78,7 +78,7 @@ orchestrator {}
 		`key "jorc/prod/host/host/member" { policy = "write" } optional`,
 		`key "jorc/prod/current/leaders" { policy = "write" } optional`,
 		`key "jorc/prod/elect/lock" { policy = "write" } optional`,
-		`key "jorc/prod/host/host/queue" { policy = "write" } optional`,
+		`key "jorc/prod/host/host/results" { policy = "write" } optional`,
 		`key_prefix "jorc/prod/runs/.waits/host/" { policy = "write" } optional`,
 		`key "jorc/prod/current_version" { policy = "write" } optional`,
 		`key "jorc/prod/current/control" { policy = "write" } optional`,

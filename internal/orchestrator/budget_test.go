@@ -66,7 +66,7 @@ func TestBudgetThatCannotBeRead(t *testing.T) {
 	turns := func() []string {
 		return out(func(node string) string { return cluster.GrantsKey(node) }, `"change":"files.edge"`)
 	}
-	jobs := func() []string { return out(cluster.QueueKey, `"disturbs":true`) }
+	jobs := func() []string { return out(cluster.GrantsKey, `"disturbs":true`) }
 	if t, j := turns(), jobs(); len(t)+len(j) > 0 {
 		s.t.Errorf("while the budget cannot be read %v have turns, and %v jobs", t, j)
 	}

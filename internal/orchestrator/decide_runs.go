@@ -62,7 +62,7 @@ func (d runsDecider) decide(ctx context.Context, in Input, r *round) error {
 			for i, p := range decided {
 				decisions[i] = Decision{Kind: p.Kind, Node: p.Node, Text: p.Text, After: p.Run}
 				if p.Run != "" {
-					decisions[i].Change = cluster.ChangeID(cluster.KindRun, p.Run)
+					decisions[i].Change = cluster.RunChange(p.Run)
 				}
 			}
 			return in.Record(ctx, decisions, also)

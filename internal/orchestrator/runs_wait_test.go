@@ -133,12 +133,12 @@ func TestWaitsForHold(t *testing.T) {
 	free := make(chan struct{})
 	m.work(m.s.RootToken, runs.WorkerOptions{
 		Held: func() string { return "by ann: disks are replaced" },
-		Begin: func(ctx context.Context) error {
+		Begin: func(ctx context.Context) (uint64, error) {
 			select {
 			case <-free:
-				return nil
+				return 0, nil
 			case <-ctx.Done():
-				return ctx.Err()
+				return 0, ctx.Err()
 			}
 		},
 	})

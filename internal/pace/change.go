@@ -95,10 +95,11 @@ type Part struct {
 	Reason          string // why it declined or failed
 }
 
-// Bounds of what one host is granted at a time: a version, a lease, and new content of each of its stages.
+// Bounds of what one host is granted at a time: a version, a lease, new content of each of its stages, and jobs of runs.
 const (
 	MostStages = 22
-	MostGrants = MostStages + 2
+	MostJobs   = 8
+	MostGrants = MostStages + MostJobs + 2
 )
 
 // Offering is what the orchestrator last wrote of a grant.

@@ -15,7 +15,7 @@ import (
 )
 
 // TestRights: with the least policies, under default deny, an orchestrator and
-// a node carry out a run, and a node writes its own queue and nothing else of
+// a node carry out a run, and a node writes what it says of its jobs and nothing else of
 // runs.
 func TestRights(t *testing.T) {
 	t.Parallel()
@@ -49,7 +49,7 @@ func TestRights(t *testing.T) {
 		return err
 	})
 	node := kv.New(client[cluster.PolicyAgent], "jorc/default")
-	for _, key := range []string{"host/b/queue", "host/aa/queue", "runs/r/spec", "runs/r/nodes/a", "runs/new/spec", keyActive + "new", keyEnded + "r"} {
+	for _, key := range []string{"host/b/results", "host/aa/results", "host/a/grants", "runs/r/spec", "runs/r/nodes/a", "runs/new/spec", keyActive + "new", keyEnded + "r"} {
 		if _, err := node.Txn().Set(key, []byte("x")).Commit(t.Context()); !errors.Is(err, consul.ErrDenied) {
 			t.Errorf("a node may write %s: %v", key, err)
 		}
@@ -59,10 +59,9 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestPlantedQueue: with a node's token its own queue can be written. That ends its
-// own jobs with any result; a job that no run knows leaves the queue, a workflow
-// that the node does not define never runs, and no other node's job changes.
-func TestPlantedQueue(t *testing.T) {
+// TestPlantedResults: with a node's token its own results can be written. That ends its
+// own jobs with any result; a job that it was not granted is no job, and no other node's job changes.
+func TestPlantedResults(t *testing.T) {
 	t.Parallel()
 	x := newSiteOn(t, newServer(t, consultest.WithACL()), "a", "b")
 	p := x.cluster.Policies("a")[0]
@@ -74,35 +73,38 @@ func TestPlantedQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	stolen := kv.New(x.server.ClientWithToken(token.SecretID), "jorc/default")
-	plant := func(q Queue) {
+	plant := func(r Results) {
 		t.Helper()
 		doc, err := json.Marshal(struct {
 			Format int `json:"format"`
-			Queue
-		}{1, q})
+			Results
+		}{1, r})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := stolen.Txn().Set(cluster.QueueKey("a"), doc).Commit(t.Context()); err != nil {
+		if _, err := stolen.Txn().Set(cluster.ResultsKey("a"), doc).Commit(t.Context()); err != nil {
 			t.Fatal(err)
+		}
+		if _, err := stolen.Txn().Set(cluster.GrantsKey("a"), doc).Commit(t.Context()); !errors.Is(err, consul.ErrDenied) {
+			t.Fatalf("a node can grant itself a job: %v", err)
 		}
 	}
 	x.orchestrate("o", quickDecider())
 	x.work("b", sh("one", "until [ -e $DIR/go ]; do sleep 0.02; done"))
 	x.ask("r", Request{})
 	x.becomes("r", "running: a=pending b=running") // no agent works on a
-	q, err := x.runs.queues.At("a").Get(t.Context())
-	if err != nil || len(q.Value.Jobs) != 1 {
-		t.Fatalf("the queue is %+v, %v", q.Value, err)
+	q, err := x.runs.queueAt(t.Context(), "a")
+	if err != nil || len(q.Jobs) != 1 {
+		t.Fatalf("the queue is %+v, %v", q, err)
 	}
-	planted := q.Value.Jobs[0]
+	planted := q.Jobs[0].Result
 	planted.State, planted.Why, planted.Ended = Failed, "planted", time.Now().UTC()
-	plant(Queue{Jobs: []Queued{planted, {Run: "unknown", Job: "run-unknown", State: Pending}}})
+	plant(Results{[]Result{planted, {Job: "run-unknown", State: Running}}})
 	x.becomes("r", "running: a=failed b=running")
 	consultest.Eventually(t, "the queue to hold nothing that was planted", func(ctx context.Context) error {
-		q, err := x.runs.queues.At("a").Get(ctx)
-		if err == nil && len(q.Value.Jobs) > 0 {
-			err = fmt.Errorf("it holds %+v", q.Value.Jobs)
+		q, err := x.runs.queueAt(ctx, "a")
+		if err == nil && len(q.Jobs) > 0 {
+			err = fmt.Errorf("it holds %+v", q.Jobs)
 		}
 		return err
 	})

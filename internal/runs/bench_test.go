@@ -25,18 +25,18 @@ func BenchmarkDecide(b *testing.B) {
 	}
 	d, r := quickDecider(), New(store)
 	report := func(state State) {
-		queues, err := r.queues.List(ctx)
+		s, err := watcher.State(ctx)
 		if err != nil {
 			b.Fatal(err)
 		}
 		batch := store.NonAtomicBatch()
-		for node, leaf := range queues {
-			q := leaf.Value.clone()
-			for i := range q.Jobs {
-				q.Jobs[i].State, q.Jobs[i].Started, q.Jobs[i].Ended = state, epoch, epoch
+		for node, q := range quickDecider().queuesOf(r, &s) {
+			for i := range q.queue.Jobs {
+				e := &q.queue.Jobs[i]
+				e.State, e.Started, e.Ended = state, epoch, epoch
 			}
 			t := store.Txn()
-			r.queues.At(node).SwapIn(t, leaf.Entry, q)
+			r.results.At(node).SwapIn(t, q.results.Entry, q.queue.Results())
 			batch.Add(t)
 		}
 		if err := batch.Commit(ctx); err != nil {

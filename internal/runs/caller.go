@@ -54,12 +54,12 @@ func (e Caller) find(ctx context.Context, r *Runs) (caller, error) {
 		}
 		return c, nil
 	}
-	queue, err := r.queues.At(e.Node).Get(ctx)
+	queue, err := r.queueAt(ctx, e.Node)
 	if err != nil {
 		return caller{}, err
 	}
-	if i := queue.Value.find(e.Job); i >= 0 {
-		q := queue.Value.Jobs[i]
+	if i := queue.find(e.Job); i >= 0 {
+		q := queue.Jobs[i]
 		return caller{run: q.Run, node: e.Node, lanes: []lane{q.lane(e.Node)}}, nil
 	}
 	if strings.HasPrefix(e.Job, jobID("", 1)) {

@@ -9,8 +9,8 @@ import (
 	"github.com/jorc/jorc/internal/consultest"
 )
 
-// TestCost: a node creates its queue once, and a run costs it two writes, however many tasks it
-// has; it reads what is asked for, its queue before each write and before each task after the first.
+// TestCost: a run costs a node two writes, however many tasks it has; it reads once what it said before, and of each run what is
+// asked for, and what it is granted before each task after the first.
 func TestCost(t *testing.T) {
 	t.Parallel()
 	x := newSite(t, "a")
@@ -28,10 +28,10 @@ func TestCost(t *testing.T) {
 	for i, id := range []string{"r1", "r2"} {
 		x.ask(id, Request{})
 		x.becomes(id, "done: a=done")
-		if got, most := proxy.Asked("/v1/txn"), 1+2*(i+1); got > most {
+		if got, most := proxy.Asked("/v1/txn"), 2*(i+1); got > most {
 			t.Errorf("%d writes after %d runs, want at most %d", got, i+1, most)
 		}
-		if got, most := int(reads.Load()), 1+(1+2+2)*(i+1); got > most { // the first one is that of the watch
+		if got, most := int(reads.Load()), 2+(1+2)*(i+1); got > most { // the first one is that of the watch
 			t.Errorf("%d reads after %d runs, want at most %d", got, i+1, most)
 		}
 	}

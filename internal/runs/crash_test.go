@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/jorc/jorc/internal/change"
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
@@ -228,8 +230,8 @@ func TestTwoDeciders(t *testing.T) {
 	}
 }
 
-// TestOvertakenQueues: runs whose members are written, but not the queues of these, because
-// their nodes wrote them meanwhile, begin in a later cycle.
+// TestOvertakenQueues: runs whose members are written, but not the grants of these, because
+// others wrote them meanwhile, begin in a later cycle.
 func TestOvertakenQueues(t *testing.T) {
 	t.Parallel()
 	x := newSite(t, "a", "m/manager")
@@ -240,7 +242,7 @@ func TestOvertakenQueues(t *testing.T) {
 		}
 		commits++
 		for _, node := range []string{"a", "m"} {
-			if _, err := x.cluster.Store().Txn().Set("host/"+node+"/queue", fmt.Appendf(nil, "%*s{}", commits, "")).Commit(t.Context()); err != nil {
+			if _, err := x.cluster.Store().Txn().Set(cluster.GrantsKey(node), fmt.Appendf(nil, "%*s{}", commits, "")).Commit(t.Context()); err != nil {
 				t.Error(err)
 			}
 		}
@@ -347,9 +349,9 @@ func TestCancelledUnnoticed(t *testing.T) {
 			queued := func(what string, ok func([]Queued) bool) {
 				t.Helper()
 				consultest.Eventually(t, what, func(ctx context.Context) error {
-					q, err := x.runs.queues.At("a").Get(ctx)
-					if err == nil && !ok(q.Value.Jobs) {
-						err = fmt.Errorf("%+v", q.Value)
+					q, err := x.runs.queueAt(ctx, "a")
+					if err == nil && !ok(q.Jobs) {
+						err = fmt.Errorf("%+v", q)
 					}
 					return err
 				})
@@ -381,7 +383,7 @@ func TestCancelledUnnoticed(t *testing.T) {
 	}
 }
 
-// TestDamagedQueue: a damaged queue is rebuilt, whatever its node was doing;
+// TestDamagedQueue: the damaged grants of a node are written again, whatever its node was doing;
 // jobs that it has started continue, and nothing is run twice.
 func TestDamagedQueue(t *testing.T) {
 	t.Parallel()
@@ -391,10 +393,10 @@ func TestDamagedQueue(t *testing.T) {
 	for _, node := range []string{"a", "b", "m"} {
 		x.work(node, sh("one", wait), sh("two", ""))
 	}
-	damage := func(text string, nodes ...string) {
+	damage := func(key func(node string) string, text string, nodes ...string) {
 		t.Helper()
 		for _, node := range nodes {
-			if _, err := x.cluster.Store().Txn().Set("host/"+node+"/queue", []byte(text)).Commit(t.Context()); err != nil {
+			if _, err := x.cluster.Store().Txn().Set(key(node), []byte(text)).Commit(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -403,15 +405,15 @@ func TestDamagedQueue(t *testing.T) {
 	x.ask("boss", Request{OnManager: true})
 	x.becomes("r", "running: a=running b=running")
 	x.becomes("boss", "running: m=running")
-	damage("nonsense", "a", "m")
+	damage(cluster.GrantsKey, "nonsense", "a", "m")
 	x.wasTold(event.RunUnreadable, "")
 	for _, node := range []string{"a", "m"} {
 		consultest.Eventually(t, "the queue of "+node, func(ctx context.Context) error {
-			_, err := x.runs.queues.At(node).Get(ctx)
+			_, err := change.GrantsAt(x.runs.store, node).Get(ctx)
 			return err
 		})
 	}
-	damage(`{"jobs": 7}`, "a") // and while the result is to be told
+	damage(cluster.ResultsKey, `{"jobs": 7}`, "a") // and while the result is to be told
 	for _, node := range []string{"a", "b", "m"} {
 		touch(t, x, node, "go")
 	}
@@ -424,9 +426,9 @@ func TestDamagedQueue(t *testing.T) {
 	}
 }
 
-// TestNewerQueue: the queue of a newer jorc is left alone: what is in it is not
+// TestNewerResults: what a newer jorc says of its jobs is left alone: they are not
 // lost, and other nodes continue.
-func TestNewerQueue(t *testing.T) {
+func TestNewerResults(t *testing.T) {
 	t.Parallel()
 	x := newSite(t, "a", "b")
 	x.orchestrate("o", quickDecider())
@@ -434,7 +436,7 @@ func TestNewerQueue(t *testing.T) {
 	x.work("b", sh("one", ""))
 	x.ask("r", Request{})
 	x.becomes("r", "running: a=running b=done")
-	doc := kv.NewText(x.cluster.Store(), "host/a/queue")
+	doc := kv.NewText(x.cluster.Store(), cluster.ResultsKey("a"))
 	was, err := doc.Get(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -442,7 +444,7 @@ func TestNewerQueue(t *testing.T) {
 	newer := `{"format": 99}`
 	swap := func(text string) {
 		t.Helper()
-		if _, err := x.cluster.Store().Txn().Set("host/a/queue", []byte(text)).Commit(t.Context()); err != nil {
+		if _, err := x.cluster.Store().Txn().Set(cluster.ResultsKey("a"), []byte(text)).Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -455,7 +457,7 @@ func TestNewerQueue(t *testing.T) {
 		t.Errorf("Show = %+v, %v", d.Members, err)
 	}
 	if now, err := doc.Get(t.Context()); err != nil || now.Value != newer {
-		t.Errorf("the queue is %q, %v", now.Value, err)
+		t.Errorf("the results are %q, %v", now.Value, err)
 	}
 	x.becomes("r", "running: a=running b=done")
 	swap(was.Value)
@@ -464,17 +466,17 @@ func TestNewerQueue(t *testing.T) {
 	x.becomes("next", "done: a=done b=done")
 }
 
-// TestLearn: what a write of this node came to does not hide what the watch has delivered since.
+// TestLearn: what this node read does not hide what the watch has delivered since.
 func TestLearn(t *testing.T) {
 	t.Parallel()
 	w := NewWorker(WorkerOptions{Store: kv.New(nil, "x"), Node: "a"})
-	queue := func(index uint64, cancel string) kv.Entry[Queue] {
-		return kv.Entry[Queue]{Index: index, Value: Queue{Jobs: []Queued{{Job: "j", Cancel: cancel}}}}
+	grants := func(index uint64, cancel string) kv.Entry[change.Grants] {
+		return kv.Entry[change.Grants]{Index: index, Value: change.Grants{All: []change.Grant{{Tag: "j", Job: &change.Job{Cancel: cancel}}}}}
 	}
-	for _, e := range []kv.Entry[Queue]{queue(5, ""), queue(7, "ann"), queue(6, "")} {
+	for _, e := range []kv.Entry[change.Grants]{grants(5, ""), grants(7, "ann"), grants(6, "")} {
 		w.learn(e)
 	}
-	if now, _ := w.now.Get(); now.Index != 7 || now.Value.Jobs[0].Cancel != "ann" {
+	if now, _ := w.now.Get(); now.Index != 7 || now.Value.All[0].Job.Cancel != "ann" {
 		t.Errorf("got %+v, want that of index 7", now)
 	}
 }

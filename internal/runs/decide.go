@@ -60,7 +60,7 @@ type Decider struct {
 	pruned   time.Time
 	store    *kv.Store
 	cache    map[string]*loaded // runs as they are, read from store
-	queues   map[string]kv.Leaf[Queue]
+	queues   map[string]said
 	record   Record
 	offer    func(ctx context.Context, nodes []string, commit func(also func(*kv.Txn)) error) error
 	progress Progress

@@ -47,10 +47,11 @@ func staleQueue(t *testing.T, ids []string) {
 	touch(t, x, "a", "go")
 	x.becomes("before", "done: a=done")
 	ctx, client, slow := t.Context(), x.server.Client(), quickDecider()
-	early, err := x.runs.queues.List(ctx)
+	o, err := x.observe(ctx, client, "o2")
 	if err != nil {
 		t.Fatal(err)
 	}
+	early := slow.queuesOf(x.runs, &o.State)
 	if err := os.Remove(filepath.Join(x.dir, "a", "traces", "go")); err != nil {
 		t.Fatal(err)
 	}
@@ -62,15 +63,14 @@ func staleQueue(t *testing.T, ids []string) {
 		x.becomes("s", "running: a=pending")
 	}
 	stop()
-	o, err := x.observe(ctx, client, "o2")
-	if err != nil {
+	if o, err = x.observe(ctx, client, "o2"); err != nil {
 		t.Fatal(err)
 	}
 	st, err := slow.read(ctx, x.runs, o, o.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	st.queues, st.good = early, map[string]Queue{"a": early["a"].Value}
+	st.said, st.good = early, map[string]Queue{"a": early["a"].queue}
 	changes := Plan(slow.situation(o, st, o.Now), st.runs(), st.good)
 	if len(changes.Jobs["r"]) == 0 {
 		t.Fatalf("nothing was to be written: %+v", changes)

@@ -328,8 +328,8 @@ func (p *planner) enqueue(a *Active, o pace.Offer, attempt int, done []string) {
 	}
 	q := p.queues[node].clone()
 	q.Jobs = append(q.Jobs, Queued{
-		Run: a.Run.ID, Job: jobID(a.Run.ID, attempt), Manager: a.Run.Request.OnManager, Gate: laneOf(a.Run, node).gate, Done: done, State: Pending,
-		Disturbs: a.Run.disturbs(p.members[node]), Until: o.Until,
+		Run: a.Run.ID, Manager: a.Run.Request.OnManager, Gate: laneOf(a.Run, node).gate, Disturbs: a.Run.disturbs(p.members[node]), Until: o.Until,
+		Result: Result{Job: jobID(a.Run.ID, attempt), Done: done, State: Pending},
 	})
 	p.putQueue(node, q)
 	j := a.Jobs[node]
@@ -348,6 +348,9 @@ func (p *planner) busy(l lane) string {
 		if e.lane(l.node) == l && !e.State.Ended() {
 			return fmt.Sprintf("run %s is before it", e.Run)
 		}
+	}
+	if n := len(p.queues[l.node].Jobs); n >= pace.MostJobs {
+		return fmt.Sprintf("the host has %d jobs already", n)
 	}
 	return ""
 }

@@ -478,7 +478,7 @@ func TestPlanOnManager(t *testing.T) {
 func TestPlanStrangers(t *testing.T) {
 	t.Parallel()
 	w := newWorld("a")
-	w.queues["a"] = Queue{Jobs: []Queued{{Run: "gone", Job: "run-gone", State: Running}}}
+	w.queues["a"] = Queue{Jobs: []Queued{{Run: "gone", Result: Result{Job: "run-gone", State: Running}}}}
 	w.ask("r", Request{})
 	w.want(t, "r", "running: a=pending | a")
 }

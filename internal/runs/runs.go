@@ -2,9 +2,9 @@
 // how the orchestrator spreads it over members, and how a node does its part.
 //
 // A run and all that is known of it is written by the orchestrator, below
-// runs/<id>/. A node watches and writes one small key, host/<node>/queue: what it is
-// to run, and what came of it. So what others do costs a node nothing, and a
-// node's token reaches no further than its own key.
+// runs/<id>/. It grants each node its job in host/<node>/grants, beside the grants of
+// all other changes; what came of it the node writes to host/<node>/results. So what
+// others do costs a node nothing, and a node's token reaches no further than its own key.
 package runs
 
 import (
@@ -54,11 +54,11 @@ const awaitsLate = "late"
 
 // Runs are the runs of one cluster. It is safe for concurrent use.
 type Runs struct {
-	store  *kv.Store
-	active kv.Tree[string]
-	ended  kv.Tree[string]
-	queues kv.Tree[Queue]
-	waits  kv.Tree[wait]
+	store   *kv.Store
+	active  kv.Tree[string]
+	ended   kv.Tree[string]
+	results kv.Tree[Results]
+	waits   kv.Tree[wait]
 	// timetables are those of rules with a schedule.
 	timetables kv.Tree[Timetable]
 }
@@ -71,7 +71,7 @@ func New(store *kv.Store) *Runs {
 		ended:      kv.NewTextTree(store, keyEnded),
 		waits:      kv.NewTree[wait](store, keyWaits, format),
 		timetables: kv.NewTree[Timetable](store, keyTimes, format),
-		queues:     kv.NewTree[Queue](store, cluster.PrefixHosts, format).Ending(cluster.EndQueue).Checked(mostQueue, Queue.bounded),
+		results:    kv.NewTree[Results](store, cluster.PrefixHosts, format).Ending(cluster.EndResults).Checked(mostResults, Results.bounded),
 	}
 }
 
@@ -134,7 +134,7 @@ type State string
 // States. A run is lost only job by job.
 const (
 	NeedsApproval State = "needs-approval"
-	Pending       State = "pending" // of a job: it is in the node's queue, or will be
+	Pending       State = "pending" // of a job: the node is granted it, or will be
 	Running       State = "running"
 	Done          State = "done"
 	Failed        State = "failed"
@@ -293,101 +293,4 @@ type Job struct {
 	// frozen. The member waits again.
 	Back    bool     `json:"back,omitempty"`
 	History []Change `json:"history"`
-}
-
-// Queue is what one node is to run; it is kept at host/<node>/queue. It stays when
-// it is empty: a watch of a key that does not exist wakes for its neighbours.
-type Queue struct {
-	Jobs []Queued `json:"jobs"`
-}
-
-// Queued is one job in a node's queue. The orchestrator puts it there and takes
-// it out; what the node reports of it is in between.
-type Queued struct {
-	Run     string `json:"run"`
-	Job     string `json:"job"` // the job's ID on the node
-	Manager bool   `json:"manager,omitempty"`
-	Gate    bool   `json:"gate,omitempty"`   // with Manager: of a gate, which waits for no other run
-	Cancel  string `json:"cancel,omitempty"` // who cancelled it
-	Kill    bool   `json:"kill,omitempty"`   // with Cancel: its running task is ended, too
-	// Rebooting: its host reboots for it, so that its agent may be down for a while.
-	Rebooting bool `json:"rebooting,omitempty"`
-	// Disturbs: the host is out of service for it, from the moment at which it is in the queue until it is
-	// taken out of it.
-	Disturbs bool `json:"disturbs,omitempty"`
-	// Until is when its window closes or a freeze begins: the host does not begin it from then on.
-	Until time.Time `json:"until,omitzero"`
-	Done  []string  `json:"done,omitempty"` // tasks that are not to be run (again)
-	Once  string    `json:"once,omitempty"` // as in Job
-
-	State    State     `json:"state"`
-	Why      string    `json:"why,omitempty"`
-	Task     string    `json:"task,omitempty"`
-	ExitCode int       `json:"exit_code,omitempty"`
-	Tail     string    `json:"tail,omitempty"`
-	LogURL   string    `json:"log_url,omitempty"`
-	Started  time.Time `json:"started,omitzero"`
-	Ended    time.Time `json:"ended,omitzero"`
-}
-
-// Disturbing returns the first job of a node's queue, as a cluster.State has it, for which the host
-// is out of service; ok is false without such a job, or if the queue cannot be read.
-func (r *Runs) Disturbing(node string, queue kv.Entry[string]) (e Queued, ok bool) {
-	if r == nil || !strings.Contains(queue.Value, `"disturbs"`) { // most queues are not decoded
-		return e, false
-	}
-	q, err := r.queues.At(node).Parse(queue)
-	i := slices.IndexFunc(q.Value.Jobs, func(e Queued) bool { return e.Disturbs })
-	if err != nil || i < 0 {
-		return e, false
-	}
-	return q.Value.Jobs[i], true
-}
-
-// OutText is why a host is out of service for a job, in words.
-func (e Queued) OutText() string {
-	switch {
-	case e.State.Ended():
-		return "run " + e.Run + " ended there, and it has to be in service for long enough"
-	case e.State == Running:
-		return "run " + e.Run + " is at work there"
-	}
-	return "run " + e.Run + " begins there"
-}
-
-// Bounds of what is read of a node's queue: the orchestrator takes over what
-// the node reports in it.
-const (
-	mostQueue = 256 << 10 // bytes
-	mostDone  = 1000      // tasks of one job
-	longest   = 8 << 10   // bytes of one text
-)
-
-// bounded returns what of a queue is beyond the bounds.
-func (q Queue) bounded() error {
-	for _, e := range q.Jobs {
-		if len(e.Done) > mostDone {
-			return fmt.Errorf("a job with %d finished tasks, at most %d are read", len(e.Done), mostDone)
-		}
-		for _, text := range append([]string{e.Run, e.Job, e.Cancel, string(e.State), e.Why, e.Task, e.Once, e.Tail, e.LogURL}, e.Done...) {
-			if len(text) > longest {
-				return fmt.Errorf("a text of %d bytes, at most %d are read", len(text), longest)
-			}
-		}
-	}
-	return nil
-}
-
-func (q Queue) find(job string) int {
-	return slices.IndexFunc(q.Jobs, func(e Queued) bool { return e.Job == job })
-}
-
-func (q Queue) has(run string) bool {
-	return slices.ContainsFunc(q.Jobs, func(e Queued) bool { return e.Run == run })
-}
-
-func (q Queue) clone() Queue {
-	jobs := make([]Queued, len(q.Jobs))
-	copy(jobs, q.Jobs)
-	return Queue{Jobs: jobs}
 }

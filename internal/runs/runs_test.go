@@ -119,8 +119,8 @@ func TestApproveAndCancel(t *testing.T) {
 	}
 	x.becomes("r", "running: a=running b=cancelled")
 	consultest.Eventually(t, "a to be told", func(ctx context.Context) error {
-		e, err := x.runs.queues.At("a").Get(ctx)
-		if err == nil && e.Value.Jobs[0].Cancel != "bob" {
+		q, err := x.runs.queueAt(ctx, "a")
+		if err == nil && q.Jobs[0].Cancel != "bob" {
 			err = errors.New("not yet")
 		}
 		return err
@@ -145,13 +145,6 @@ func TestSettled(t *testing.T) {
 	t.Parallel()
 	x := newSite(t, "a")
 	x.work("a", sh("one", ""))
-	consultest.Eventually(t, "the queue", func(ctx context.Context) error {
-		e, err := x.runs.queues.At("a").Get(ctx)
-		if err == nil && !e.Exists {
-			err = errors.New("there is none")
-		}
-		return err
-	})
 	x.set(ParamRules, `[{"workflow": "w", "filter": "Node == \"x\""}]`)
 	stop := x.orchestrate("o", quickDecider())
 	x.ask("r", Request{})
@@ -253,7 +246,7 @@ func TestDamaged(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	put("host/b/queue", "nonsense")
+	put(cluster.ResultsKey("b"), "nonsense")
 	put(keyActive+"bad", "")
 	put("runs/bad/spec", "{")
 	put(keyActive+"newer", "")

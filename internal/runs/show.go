@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/event"
@@ -217,12 +218,12 @@ func (r *Runs) Show(ctx context.Context, id string) (Detail, error) {
 	if len(nodes) <= fewMembers {
 		return d, r.explain(ctx, d.Members, nodes)
 	}
-	queues, err := r.queues.List(ctx)
+	results, err := r.results.List(ctx)
 	if errors.Is(err, consul.ErrDenied) {
 		return d, nil
 	}
 	for i, m := range d.Members {
-		d.Members[i].explained(queues[m.Node].Err)
+		d.Members[i].explained(results[m.Node].Err)
 	}
 	return d, err
 }
@@ -282,16 +283,16 @@ func (r *Runs) detail(ctx context.Context, id string) (Detail, error) {
 	return d, nil
 }
 
-// fewMembers is of how many members the queues are read one by one, in a transaction.
+// fewMembers is of how many members the results are read one by one, in a transaction.
 const fewMembers = kv.MaxOps / 2
 
 // silent reports whether a member is in progress and does not say why that takes long.
 func (m *Member) silent() bool { return m.Why == "" && (m.State == Pending || m.State == Running) }
 
-// explained adds to a silent member that its queue cannot be read.
+// explained adds to a silent member that what it says of its jobs cannot be read.
 func (m *Member) explained(err error) {
 	if err != nil && m.silent() {
-		m.Why = "nothing new begins there: " + err.Error()
+		m.Why = "what it says of its job cannot be read: " + err.Error()
 	}
 }
 
@@ -305,15 +306,14 @@ func inSilence(members []Member) (nodes []string) {
 	return nodes
 }
 
-// explain adds why nodes, at most fewMembers, do not continue: their queue cannot
-// be read. It returns a class of package consul.
+// explain adds that what nodes, at most fewMembers, say cannot be read. It returns a class of package consul.
 func (r *Runs) explain(ctx context.Context, members []Member, nodes []string) error {
 	if len(nodes) == 0 {
 		return nil
 	}
 	t := r.store.Txn()
 	for _, node := range nodes {
-		t.Get(r.queues.At(node).Key())
+		t.Get(r.results.At(node).Key())
 	}
 	res, err := t.Commit(ctx)
 	if errors.Is(err, consul.ErrDenied) {
@@ -324,7 +324,7 @@ func (r *Runs) explain(ctx context.Context, members []Member, nodes []string) er
 	}
 	for i := range members {
 		if m := &members[i]; m.silent() {
-			_, err := r.queues.At(m.Node).From(res)
+			_, err := r.results.At(m.Node).From(res)
 			m.explained(err)
 		}
 	}
@@ -386,12 +386,12 @@ type loaded struct {
 type readState struct {
 	now       time.Time
 	index     map[string]kv.Entry[string] // active runs
-	queues    map[string]kv.Leaf[Queue]
-	good      map[string]Queue   // queues that can be read
-	loaded    map[string]*loaded // runs, by id
+	good      map[string]Queue            // queues that can be read
+	said      map[string]said             // what they are made of
+	loaded    map[string]*loaded          // runs, by id
 	unread    map[string]bool
 	damaged   []string        // nodes whose queues are rebuilt
-	closed    map[string]bool // nodes whose queues are of a newer jorc
+	closed    map[string]bool // nodes whose results are of a newer jorc
 	changed   map[string]bool // runs that differ from what was read before there is a plan
 	decisions []Decision      // about runs that differ so
 	notes     []note
@@ -417,19 +417,37 @@ func (st *readState) begins() bool {
 	return false
 }
 
-// queuesOf returns the queues in a state, by node. The ones that were not written since are not
+// said is what of one node's queue is granted, and what the node says of it.
+type said struct {
+	granted kv.Entry[change.Grants]
+	damaged bool // the grants cannot be read
+	results kv.Leaf[Results]
+	queue   Queue // of both
+}
+
+// queuesOf returns the queues in a state, by node. What was not written since is not
 // decoded again.
-func (d *Decider) queuesOf(r *Runs, s *cluster.State) map[string]kv.Leaf[Queue] {
-	all := make(map[string]kv.Leaf[Queue], len(d.queues))
+func (d *Decider) queuesOf(r *Runs, s *cluster.State) map[string]said {
+	all := make(map[string]said, len(d.queues))
 	for node, h := range s.Hosts {
-		if !h.Queue.Exists {
+		if !h.Grants.Exists && !h.Results.Exists {
 			continue
 		}
-		leaf := d.queues[node]
-		if leaf.Index != h.Queue.Index {
-			leaf.Entry, leaf.Err = r.queues.At(node).Parse(h.Queue)
+		q, known := d.queues[node]
+		news := !known
+		if q.granted.Index != h.Grants.Index {
+			var ok bool
+			q.granted, ok = change.ReadGrants(h)
+			q.damaged, news = !ok, true
 		}
-		all[node] = leaf
+		if q.results.Index != h.Results.Index {
+			q.results.Entry, q.results.Err = r.results.At(node).Parse(h.Results)
+			news = true
+		}
+		if news {
+			q.queue = queueOf(q.granted.Value, q.results.Value)
+		}
+		all[node] = q
 	}
 	d.queues = all
 	return all
@@ -445,19 +463,23 @@ func (d *Decider) read(ctx context.Context, r *Runs, o Observed, now time.Time) 
 		d.cache = map[string]*loaded{}
 		return st, nil
 	}
-	st.queues = d.queuesOf(r, &o.State)
-	for node, leaf := range st.queues {
-		switch {
-		case errors.Is(leaf.Err, kv.ErrDamaged): // rebuilt, once the runs are read
-			st.warn(d, event.RunUnreadable, "queue "+node, "", fmt.Sprintf("the queue of node %s is rebuilt from its runs: %v", node, leaf.Err))
+	st.said = d.queuesOf(r, &o.State)
+	for node, q := range st.said {
+		switch err := q.results.Err; {
+		case q.damaged: // rebuilt, once the runs are read
+			st.warn(d, event.RunUnreadable, "queue "+node, "", fmt.Sprintf("the grants of node %s cannot be read: its jobs are granted again, as its runs say", node))
 			st.damaged = append(st.damaged, node)
-		case leaf.Err != nil:
-			st.warn(d, event.RunUnreadable, "queue "+node, "", fmt.Sprintf("node %s gets nothing to run: %v", node, leaf.Err))
+			continue
+		case err != nil && !errors.Is(err, kv.ErrDamaged):
+			st.warn(d, event.RunUnreadable, "queue "+node, "", fmt.Sprintf("node %s gets nothing to run: %v", node, err))
 			st.closed[node] = true
+			continue
+		case err != nil: // the node replaces them when it has news
+			st.warn(d, event.RunUnreadable, "queue "+node, "", fmt.Sprintf("what node %s says of its jobs counts as nothing: %v", node, err))
 		default:
 			d.clear("queue " + node)
-			st.good[node] = leaf.Value
 		}
+		st.good[node] = q.queue
 	}
 	late := d.stillAway(st, o)
 	for id, mark := range st.index {
@@ -482,10 +504,26 @@ func (d *Decider) read(ctx context.Context, r *Runs, o Observed, now time.Time) 
 			return nil, err
 		}
 	}
+	st.carryOn()
 	for _, node := range st.damaged {
 		st.good[node] = st.rebuilt(node, o.Members)
 	}
 	return st, nil
+}
+
+// carryOn completes queues by what a job of which its node has said nothing begins with.
+func (st *readState) carryOn() {
+	for node, q := range st.good {
+		for i, e := range q.Jobs {
+			l := st.loaded[e.Run]
+			if l == nil || st.said[node].results.Value.has(e.Job) || len(l.active.Jobs[node].Done) == 0 {
+				continue
+			}
+			q = q.clone()
+			q.Jobs[i].Done = l.active.Jobs[node].Done
+			st.good[node] = q
+		}
+	}
 }
 
 // rebuilt is the queue of a node as it follows from what is known of the runs:
@@ -506,8 +544,8 @@ func (st *readState) rebuilt(node string, members []cluster.Member) Queue {
 			continue
 		}
 		e := Queued{
-			Run: id, Job: jobID(id, j.Attempt), Manager: run.Request.OnManager, Gate: laneOf(*run, node).gate, Done: j.Done, Once: j.Once, State: Pending,
-			Disturbs: run.disturbs(member),
+			Run: id, Manager: run.Request.OnManager, Gate: laneOf(*run, node).gate, Disturbs: run.disturbs(member),
+			Result: Result{Job: jobID(id, j.Attempt), Done: j.Done, Once: j.Once, State: Pending},
 		}
 		if i >= 0 {
 			e.State, e.Started = Running, j.History[i].At

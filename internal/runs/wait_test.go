@@ -95,7 +95,7 @@ func (x *site) waits(id, task, why string) {
 func TestWaitsUntold(t *testing.T) {
 	t.Parallel()
 	x := newSite(t, "a")
-	j := &queuedJob{w: x.worker(x.server.Client(), "a"), e: Queued{Job: "run-gone"}} // there is no such job in the queue
+	j := &grantedJob{w: x.worker(x.server.Client(), "a"), e: Queued{Result: Result{Job: "run-gone"}}} // it is not granted
 	j.log = j.w.o.Log
 	var waited bool
 	again, err := j.wait(t.Context(), workflow.Wait{Result: workflow.Result{State: workflow.Pending, Why: "waiting for db"}, Until: func(context.Context) error {
@@ -105,8 +105,8 @@ func TestWaitsUntold(t *testing.T) {
 	if err != nil || !again || !waited || j.waits {
 		t.Errorf("wait: %v, %v, waited %v, reported %v", again, err, waited, j.waits)
 	}
-	if e, err := x.runs.queues.At("a").Get(t.Context()); err != nil || e.Exists {
-		t.Errorf("the queue is %+v, %v", e, err)
+	if e, err := x.runs.results.At("a").Get(t.Context()); err != nil || e.Exists {
+		t.Errorf("the results are %+v, %v", e, err)
 	}
 }
 

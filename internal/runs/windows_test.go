@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
@@ -137,26 +138,29 @@ func TestLateJob(t *testing.T) {
 	t.Parallel()
 	x := newSite(t, "a")
 	x.ask("r", Request{})
-	late := Queued{Run: "r", Job: "run-r", State: Pending, Until: time.Now().Add(-time.Second)}
-	queue := x.runs.queues.At("a")
+	queue := func(job string, until time.Time) change.Grants {
+		return Queue{Jobs: []Queued{{Run: "r", Until: until, Result: Result{Job: job}}}}.Granted(change.Grants{}, time.Now())
+	}
+	grants := change.GrantsAt(x.runs.store, "a")
 	w := x.worker(x.server.Client(), "a", sh("one", ""))
 	begun := make(chan struct{}, 1)
-	w.o.Begin = func(context.Context) error { begun <- struct{}{}; return nil }
-	e, err := queue.CompareAndSwap(t.Context(), kv.Entry[Queue]{}, Queue{Jobs: []Queued{late}})
+	w.o.Begin = func(context.Context) (uint64, error) { begun <- struct{}{}; return 0, nil }
+	e, err := grants.CompareAndSwap(t.Context(), kv.Entry[change.Grants]{}, queue("run-r", time.Now().Add(-time.Second)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	x.background(func(ctx context.Context) { _ = w.Run(ctx) })
 	<-begun // from here it may begin
-	next := late
-	next.Job, next.Until = "run-r.2", time.Time{}
-	if _, err := queue.CompareAndSwap(t.Context(), e, Queue{Jobs: []Queued{next}}); err != nil { // also: it reported nothing
+	if r, err := x.runs.results.At("a").Get(t.Context()); err != nil || r.Exists {
+		t.Errorf("it said %+v, %v", r.Value, err)
+	}
+	if _, err := grants.CompareAndSwap(t.Context(), e, queue("run-r.2", time.Time{})); err != nil {
 		t.Fatal(err)
 	}
 	consultest.Eventually(t, "the next attempt", func(ctx context.Context) error {
-		q, err := queue.Get(ctx)
-		if err == nil && q.Value.Jobs[0].State != Done {
-			err = errors.New(string(q.Value.Jobs[0].State))
+		q, err := x.runs.queueAt(ctx, "a")
+		if err == nil && q.Jobs[0].State != Done {
+			err = errors.New(string(q.Jobs[0].State))
 		}
 		return err
 	})

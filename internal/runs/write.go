@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jorc/jorc/internal/change"
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
 )
 
@@ -119,17 +121,21 @@ func nodeGroups(r *Runs, st *readState, c Changes, w *written) []group {
 		}
 	}
 	for node, q := range c.Queues {
-		g, doc := of(node, ""), r.queues.At(node)
-		doc.SwapIn(g.txn, st.queues[node].Entry, q)
+		g, doc, old := of(node, ""), change.GrantsAt(r.store, node), st.said[node].granted
+		doc.SwapIn(g.txn, old, q.Granted(old.Value, st.now))
 		g.keys = append(g.keys, doc.Key())
 		g.takes = slices.ContainsFunc(q.Jobs, func(e Queued) bool { return e.Disturbs && st.good[node].find(e.Job) < 0 })
 	}
-	for _, g := range by { // a job's document follows from its queue
+	for _, g := range by { // all of it follows from what the node says, and a job's document from what is granted, too
+		said := st.said[g.node]
 		if _, changed := c.Queues[g.node]; !changed {
-			key := r.queues.At(g.node).Key()
-			g.txn.CheckIndex(key, st.queues[g.node].Index)
+			key := cluster.GrantsKey(g.node)
+			g.txn.CheckIndex(key, said.granted.Index)
 			g.keys = append(g.keys, key)
 		}
+		key := cluster.ResultsKey(g.node)
+		g.txn.CheckIndex(key, said.results.Index)
+		g.keys = append(g.keys, key)
 	}
 	var all []group
 	for _, key := range slices.Sorted(maps.Keys(by)) {

@@ -65,7 +65,7 @@ func TestLongerDenials(t *testing.T) {
 	put("runs/r1/members", fmt.Sprintf(`{"format":1,"nodes":[%q,%q]}`, f.Node("one"), two))
 	put("runs/r1/tails/"+two, "output-of-two")
 	put("slots/group/disks", `{"format":1,"max":7}`)
-	put("host/"+two+"/queue", `{"format":1,"jobs":[]}`)
+	put("host/"+two+"/results", `{"format":1,"jobs":[]}`)
 	put("history/rollouts/"+finishedID, `{"id":"`+finishedID+`","version":"v0","outcome":"done","started":"2026-01-02T03:04:05Z","finished":"2026-01-02T03:05:05Z","hosts":[{"node":"`+two+`","state":"failed"}]}`)
 	f.Orchestrate("one")
 	f.Stage("two", "pool", "param workers")
@@ -95,7 +95,7 @@ func TestLongerDenials(t *testing.T) {
 	refusedStage := []string{"/change?id=files.pool", api + "/changes/files.pool"}
 	denials := []denial{
 		ofHost("key", "nodes/"+two), ofHost("key_prefix", "nodes/"+two), ofHost("key_prefix", "host/"+two+"/"), ofHost("key", "host/"+two+"/member"),
-		ofHost("key", "host/"+two+"/hold"), ofHost("key", "host/"+two+"/queue"),
+		ofHost("key", "host/"+two+"/hold"), ofHost("key", "host/"+two+"/results"),
 		{`node "` + two + `" { policy = "deny" }`, "/v1/catalog/nodes", `node:read on "` + two, []string{two, "v-of-two", "detail-of-two", "rack-two", "hold-of-two"}, refusedHost},
 		{`node_prefix "` + two + `" { policy = "deny" }`, "/v1/catalog/nodes", `node:read on "` + two, []string{two, "v-of-two", "rack-two"}, refusedHost},
 		{`service "mysql-prod" { policy = "deny" }`, "/v1/catalog/services", `service:read on "mysql-prod`, []string{"mysql-prod"}, []string{"/service?name=mysql-prod", api + "/services/mysql-prod"}},

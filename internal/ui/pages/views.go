@@ -88,7 +88,7 @@ func (l linker) To(path string, pairs ...string) string { return l.to(path, pair
 func (l linker) HostLink(node string) string    { return l.to("/host", "name", node) }
 func (l linker) ServiceLink(name string) string { return l.to("/service", "name", name) }
 func (l linker) ChangeLink(id string) string    { return l.to("/change", "id", id) }
-func (l linker) RunLink(id string) string       { return l.ChangeLink(cluster.ChangeID(cluster.KindRun, id)) }
+func (l linker) RunLink(id string) string       { return l.ChangeLink(cluster.RunChange(id)) }
 
 // pager has the links to the other pages of a list.
 type pager struct {
