@@ -152,6 +152,11 @@ func TestIdlePause(t *testing.T) {
 			t.Errorf("pause = %s, want %s", w.idlePause, want)
 		}
 	}
+	bound := w
+	bound.query.MaxPause = time.Second
+	if got := bound.nextIdlePause(Meta{Content: 7}, false); got != time.Second {
+		t.Errorf("with a bound: pause = %s, want %s", got, time.Second)
+	}
 	if got := w.nextIdlePause(Meta{Content: 8}, false); got != w.idlePause {
 		t.Errorf("new content at once: pause = %s, want still %s", got, w.idlePause)
 	}

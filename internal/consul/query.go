@@ -40,6 +40,10 @@ type Query struct {
 	// MaxBytes above zero bounds the answer: a longer one is ErrTooLong, and no more of
 	// it is read.
 	MaxBytes int64
+
+	// MaxPause above zero bounds the pauses of a watch after answers without news, and so how
+	// late it may be; see nextIdlePause.
+	MaxPause time.Duration
 }
 
 // Meta describes an answer.

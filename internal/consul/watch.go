@@ -216,7 +216,7 @@ func (w *watch[T]) nextIdlePause(meta Meta, reset bool) time.Duration {
 	case w.index == 0 || reset || w.waited || meta.Content == 0:
 		return 0
 	case meta.Content == w.content:
-		return min(max(idleGrowth*w.idlePause, idleShare*w.took, time.Millisecond), maxIdlePause)
+		return min(max(idleGrowth*w.idlePause, idleShare*w.took, time.Millisecond), cmp.Or(w.query.MaxPause, maxIdlePause))
 	case w.took >= w.idlePause:
 		return 0
 	}
