@@ -49,6 +49,17 @@ func checkGroups(t *testing.T, deps []*dependency, n int, groups []*group) {
 	if limit := max(n, len(scopes)); len(groups) > limit {
 		t.Errorf("%d groups; want at most %d", len(groups), limit)
 	}
+	for _, f := range families(groups) {
+		members := 0
+		for _, g := range groups {
+			if !g.exact() && g.scope == f.scope && strings.HasPrefix(g.prefix, f.prefix) {
+				members++
+			}
+		}
+		if f.prefix == "" || f.groups < 2 || members < f.groups {
+			t.Errorf("%d groups are below %q; want the %d of its family, at least 2", members, f.prefix, f.groups)
+		}
+	}
 	shuffled := slices.Clone(deps)
 	rand.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
 	if again := groupKeys(shuffled, n); !reflect.DeepEqual(again, groups) {
@@ -98,6 +109,42 @@ func TestGroupKeys(t *testing.T) {
 		}
 		if most > tt.largest {
 			t.Errorf("%s: groups %v; want at most %d in one", name, prefixes(groups), tt.largest)
+		}
+	}
+}
+
+func TestFamilies(t *testing.T) {
+	t.Parallel()
+	numbered := func(pattern string) (deps []*dependency) {
+		for i := range 300 {
+			deps = append(deps, keyDep(fmt.Sprintf(pattern, i)))
+		}
+		return deps
+	}
+	elsewhere := numbered("app/%03d")
+	for _, d := range elsewhere {
+		d.scope.datacenter = "dc2"
+	}
+	for name, tt := range map[string]struct {
+		deps []*dependency
+		want []string
+	}{
+		"one directory":           {numbered("app/x-%03d"), []string{"app/x-"}},
+		"none":                    {numbered("x-%03d"), []string{"x-"}},
+		"nothing in common":       {numbered("%03d"), nil},
+		"two of three":            {slices.Concat(numbered("a/%03d"), numbered("b/%03d"), []*dependency{keyDep("c/1"), keyDep("c/2")}), []string{"a/", "b/"}},
+		"two datacenters":         {slices.Concat(numbered("app/%03d"), elsewhere), []string{"app/", "app/"}},
+		"a prefix that is a dot":  {numbered("app/.%03d"), []string{"app/"}},
+		"a prefix with a space":   {numbered("app/b %03d"), []string{"app/"}},
+		"a directory with spaces": {numbered("a b/c-%03d"), []string{"a b/c-"}},
+	} {
+		var got []string
+		for _, f := range families(groupKeys(tt.deps, 46)) {
+			got = append(got, f.prefix)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: families %q; want %q", name, got, tt.want)
 		}
 	}
 }
@@ -152,7 +199,7 @@ func TestPlanStaysWithinItsPlaces(t *testing.T) {
 		add(kindNode, tt.others)
 		add(kindFile, tt.files)
 		p := makePlan(wanted, places)
-		used := len(p.groups) + len(p.own) - tt.files
+		used := len(p.groups) + len(p.families) + len(p.own) - tt.files
 		if len(p.shared) > 0 {
 			used += sharedCost
 		}

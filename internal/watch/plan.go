@@ -4,15 +4,17 @@ import (
 	"cmp"
 	"container/heap"
 	"slices"
+	"strconv"
 	"strings"
 )
 
 // plan is how the wanted dependencies are fetched within a budget of blocking
 // queries.
 type plan struct {
-	groups []*group      // keys
-	own    []*dependency // services and others that have a query of their own
-	shared []*dependency // services that share a wake-up
+	groups   []*group      // keys
+	families []*family     // of groups
+	own      []*dependency // services and others that have a query of their own
+	shared   []*dependency // services that share a wake-up
 }
 
 // sharedCost is the number of queries that a shared wake-up blocks on.
@@ -68,6 +70,11 @@ func makePlan(wanted map[string]*dependency, places int) plan {
 	}
 	if len(keys) > 0 {
 		p.groups = groupKeys(keys, forKeys)
+		p.families = families(p.groups)
+		if len(p.groups)+len(p.families) > forKeys {
+			p.groups = groupKeys(keys, forKeys-mostFamilies)
+			p.families = families(p.groups)
+		}
 	}
 	return p
 }
@@ -148,7 +155,11 @@ func byScope(deps []*dependency) []*group {
 
 // shared is the longest prefix of all names; deps are sorted by name.
 func shared(deps []*dependency) string {
-	first, last := deps[0].name, deps[len(deps)-1].name
+	return common(deps[0].name, deps[len(deps)-1].name)
+}
+
+// common is the longest prefix of two names.
+func common(first, last string) string {
 	i := 0
 	for i < len(first) && i < len(last) && first[i] == last[i] {
 		i++
@@ -183,6 +194,52 @@ func at(d *dependency, i int) int {
 		return int(d.name[i])
 	}
 	return -1
+}
+
+// mostFamilies is how many queries the families of groups take at most.
+const mostFamilies = 2
+
+// family is groups of more than one key whose prefixes begin with the same segment. Those that
+// hold no key share a query; see emptyGroups.
+type family struct {
+	scope  scope
+	prefix string // those of the groups begin with it
+	groups int
+}
+
+func (f *family) id() string {
+	s := f.scope
+	return strings.Join([]string{"names", s.datacenter, s.namespace, s.partition, f.prefix, strconv.Itoa(f.groups)}, "\x00")
+}
+
+// families returns the largest families of the groups.
+func families(groups []*group) []*family {
+	type segment struct {
+		scope scope
+		name  string
+	}
+	of := map[segment]*family{}
+	var all []*family
+	for _, g := range groups {
+		if g.exact() {
+			continue
+		}
+		s := segment{g.scope, g.prefix[:strings.IndexByte(g.prefix, '/')+1]}
+		f := of[s]
+		if f == nil {
+			f = &family{scope: g.scope, prefix: g.prefix}
+			of[s] = f
+			all = append(all, f)
+		}
+		f.prefix = common(f.prefix, g.prefix)
+		f.groups++
+	}
+	all = slices.DeleteFunc(all, func(f *family) bool {
+		f.prefix = readable(f.prefix)
+		return f.groups < 2 || f.prefix == ""
+	})
+	slices.SortStableFunc(all, func(a, b *family) int { return cmp.Compare(b.groups, a.groups) })
+	return all[:min(len(all), mostFamilies)]
 }
 
 // groupHeap gives out the largest group first, and of equals always the same.

@@ -23,6 +23,13 @@ const (
 	wideFloor  = 256
 )
 
+// keyWithin bounds the pauses of a query on keys that do not exist, which Consul answers
+// after each write of any key.
+const keyWithin = 300 * time.Millisecond
+
+// noKeys is the content of an answer without keys, whose index is that of all keys.
+const noKeys = 1
+
 // txnReads is Consul's limit on the operations of one transaction.
 const txnReads = 64
 
@@ -30,30 +37,36 @@ const txnReads = 64
 // its templates may read together, in bytes.
 func (s *sources) watchGroup(ctx context.Context, g *group, most int) {
 	w := &groupWatcher{sources: s, group: g, most: most, seen: map[string]uint64{}}
+	q := g.scope.query()
+	q.MaxPause = keyWithin
 	if g.exact() {
-		s.follow(ctx, g.scope.query(), w.readKey, w.handle(ctx))
+		s.follow(ctx, q, w.readKey, w.handle(ctx))
 		return
 	}
 	narrow, tooWide := context.WithCancel(ctx)
 	defer tooWide()
 	w.tooWide = tooWide
-	s.follow(narrow, g.scope.query(), w.readPrefix, w.handle(ctx))
+	s.follow(narrow, q, w.readPrefix, w.handle(ctx))
+	w.setEmpty(false)
 	if ctx.Err() == nil {
-		s.follow(ctx, g.scope.query(), w.readWanted, w.handle(ctx))
+		s.follow(ctx, q, w.readWanted, w.handle(ctx))
 	}
 }
 
 type groupWatcher struct {
 	*sources
-	group   *group
-	most    int
-	wanted  []*dependency    // of the group, those whose names Consul takes; nil: not asked yet
-	refused map[string]error // name → why Consul refuses it
-	prefix  string           // of the query; all wanted names begin with it
-	tooWide context.CancelFunc
-	tracker tracker
-	seen    map[string]uint64 // dependency id → index of what was sent; see fingerprint
-	took    time.Duration
+	group    *group
+	most     int
+	wanted   []*dependency    // of the group, those whose names Consul takes; nil: not asked yet
+	refused  map[string]error // name → why Consul refuses it
+	prefix   string           // of the query; all wanted names begin with it
+	tooWide  context.CancelFunc
+	filtered bool // the last answer lacked keys that the token may not see, but none that is wanted
+	empty    bool // the last answer had no key, and the token may see them
+	waited   bool // since the last answer, only the family's query knew that the group is empty
+	tracker  tracker
+	seen     map[string]uint64 // dependency id → index of what was sent; see fingerprint
+	took     time.Duration
 }
 
 // pairsByKey is what a group's query brought: the pairs in order of keys.
@@ -76,18 +89,24 @@ func (p *pairsByKey) below(d *dependency) consul.KVPairs {
 	return p.list
 }
 
-// readable is the group's prefix, or its directory where Consul may refuse a prefix that
-// ends within a segment although it takes the names themselves: "app/.", or "app/b " of
-// "app/b 1".
+// readable is the group's prefix, or its directory where Consul may refuse the prefix
+// although it takes the names themselves.
 func (g *group) readable() string {
-	dir := g.prefix[:strings.LastIndexByte(g.prefix, '/')+1]
-	last := g.prefix[len(dir):]
-	if last == "." || last == ".." || strings.HasSuffix(last, " ") || !utf8.ValidString(last) {
-		if g.deps[0].name != g.prefix { // it is wanted itself
-			return dir
-		}
+	if g.deps[0].name == g.prefix { // it is wanted itself
+		return g.prefix
 	}
-	return g.prefix
+	return readable(g.prefix)
+}
+
+// readable is a prefix, or its directory where it ends within a segment in a way that Consul
+// refuses: "app/.", or "app/b " of "app/b 1".
+func readable(prefix string) string {
+	dir := prefix[:strings.LastIndexByte(prefix, '/')+1]
+	last := prefix[len(dir):]
+	if last == "." || last == ".." || strings.HasSuffix(last, " ") || !utf8.ValidString(last) {
+		return dir
+	}
+	return prefix
 }
 
 // askNames finds out which names of the group Consul refuses. They concern only the
@@ -136,6 +155,15 @@ func (w *groupWatcher) readPrefix(ctx context.Context, q consul.Query) (any, con
 	if err := w.askNames(ctx); err != nil {
 		return nil, consul.Meta{}, err
 	}
+	found := false
+	if w.empty && q.Index > 0 {
+		ok, err := w.awaitName(ctx, &q)
+		if !ok {
+			return newPairs(nil), consul.Meta{Index: q.Index, Content: noKeys}, err
+		}
+		found = q.Index == 0
+	}
+	w.waited = false
 	list, meta, err := w.client.KVList(ctx, w.prefix, w.in(q))
 	tooLong := errors.Is(err, consul.ErrTooLong)
 	if err != nil && !tooLong {
@@ -145,10 +173,45 @@ func (w *groupWatcher) readPrefix(ctx context.Context, q consul.Query) (any, con
 		w.tooWide()
 		return nil, meta, context.Canceled
 	}
+	if len(list) == 0 && !found {
+		meta.Content = noKeys
+	}
 	pairs := newPairs(list)
 	err = w.confirm(ctx, pairs, meta.Filtered)
-	meta.Partial = len(pairs.denied) > 0
+	// The answer may be that of a token which has been exchanged since, the rights those of the new one.
+	again := meta.Filtered && !w.filtered
+	w.filtered = meta.Filtered && len(pairs.denied) == 0
+	meta.Partial = len(pairs.denied) > 0 || again
+	w.setEmpty(err == nil && len(list) == 0 && !meta.Partial)
 	return pairs, meta, err
+}
+
+// awaitName waits in place of q while the group is empty; see emptyGroups. ok: q is to be sent.
+// After a wait it has no index, because Consul may have lost the state that the index is of.
+func (w *groupWatcher) awaitName(ctx context.Context, q *consul.Query) (ok bool, err error) {
+	e := w.emptyGroupsOf(w.group.scope, w.prefix)
+	if e == nil {
+		ok = true
+	} else {
+		e.note(w.prefix, true)
+		var waited bool
+		ok, waited, err = e.await(ctx, w.prefix, q.Wait)
+		w.waited = w.waited || waited
+	}
+	if ok && w.waited {
+		q.Index, q.Wait, q.Consistent = 0, 0, true
+	}
+	return ok, err
+}
+
+// setEmpty notes whether the group is empty, for its family.
+func (w *groupWatcher) setEmpty(empty bool) {
+	if w.empty && !empty {
+		if e := w.emptyGroupsOf(w.group.scope, w.prefix); e != nil {
+			e.note(w.prefix, false)
+		}
+	}
+	w.empty = empty
 }
 
 // wide reports whether most of what the prefix holds is not wanted.
@@ -298,6 +361,7 @@ func (w *groupWatcher) handle(ctx context.Context) func(consul.Update[any]) {
 		if u.Err != nil {
 			w.send(ctx, w.failed(u))
 			clear(w.seen)
+			w.setEmpty(false)
 			w.wanted = nil // another Consul may refuse other names
 			return
 		}
@@ -395,7 +459,7 @@ func (w *groupWatcher) confirm(ctx context.Context, pairs *pairsByKey, filtered 
 			}
 			continue
 		}
-		if mark, ok := w.seen[d.id]; pairs.by[d.name] == nil && (!ok || mark != 0) {
+		if mark, ok := w.seen[d.id]; pairs.by[d.name] == nil && (!ok || mark != 0 || filtered) {
 			absent = append(absent, d)
 		}
 	}

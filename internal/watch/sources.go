@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -44,6 +45,7 @@ type batch struct {
 type watcher struct {
 	cancel context.CancelFunc
 	ids    []string
+	empty  *emptyGroups // of a family; else nil
 	task   func(ctx context.Context)
 }
 
@@ -68,6 +70,18 @@ func (s *sources) want(ctx context.Context, wanted map[string]*dependency) {
 		s.running[key] = w
 		s.wg.Go(func() { w.task(wctx) })
 	}
+}
+
+// emptyGroupsOf returns what follows the names below a prefix; nil: nothing does.
+func (s *sources) emptyGroupsOf(in scope, prefix string) *emptyGroups {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.running {
+		if e := w.empty; e != nil && e.family.scope == in && strings.HasPrefix(prefix, e.family.prefix) {
+			return e
+		}
+	}
+	return nil
 }
 
 // restart ends the watcher of a dependency; the next want starts it again.
@@ -99,6 +113,10 @@ func (s *sources) watchers(p plan) map[string]*watcher {
 	for _, g := range p.groups {
 		most := s.maxData * s.users(g.deps)
 		next[g.id()] = &watcher{ids: ids(g.deps), task: func(ctx context.Context) { s.watchGroup(ctx, g, most) }}
+	}
+	for _, f := range p.families {
+		e := newEmptyGroups(s, f)
+		next[f.id()] = &watcher{empty: e, task: e.run}
 	}
 	for _, d := range p.own {
 		next[d.id] = &watcher{ids: []string{d.id}, task: func(ctx context.Context) { s.watchOne(ctx, d) }}
