@@ -60,7 +60,7 @@ func TestRights(t *testing.T) {
 }
 
 // TestPlantedResults: with a node's token its own results can be written. That ends its
-// own jobs with any result; a job that it was not granted is no job, and no other node's job changes.
+// own jobs with any result; what it says of other jobs counts as nothing, and no other node's job changes.
 func TestPlantedResults(t *testing.T) {
 	t.Parallel()
 	x := newSiteOn(t, newServer(t, consultest.WithACL()), "a", "b")

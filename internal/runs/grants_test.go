@@ -159,7 +159,7 @@ func TestRestoredRun(t *testing.T) {
 			}
 			touch(t, x, "a", "go")
 			x.becomes("r", "done: a=done")
-			x.ask("s", Request{}) // indexes go on
+			x.ask("s", Request{}) // indexes continue
 			x.becomes("s", "done: a=done")
 			x.server.Run("snapshot", "restore", snapshot)
 			x.becomes("r", "done: a=done")
@@ -240,7 +240,7 @@ func TestMostJobs(t *testing.T) {
 	}
 }
 
-// TestGrantsBesideJobs: what is granted for other changes stays as it is when jobs change, and the other way round.
+// TestGrantsBesideJobs: what is granted for other changes stays as it is when jobs change, and jobs stay when it does.
 func TestGrantsBesideJobs(t *testing.T) {
 	t.Parallel()
 	version := change.Grant{Change: cluster.VersionChange, Tag: "v1", ID: "1.1.s", State: pace.Offered, Session: "s"}

@@ -275,7 +275,7 @@ func (w *Worker) read(ctx context.Context) error {
 }
 
 // say changes what this node says of a job, in a transaction that holds only while what fence adds does, and writes nothing
-// if that is no news. What it said of jobs that are no longer granted goes. It returns kv.ErrConflict if the fence did
+// if the node said the same before. What it said of jobs that are no longer granted goes. It returns kv.ErrConflict if the fence did
 // not hold, or what Commit returns; the next attempt finds out what became of this one.
 func (w *Worker) say(ctx context.Context, job string, fence func(*kv.Txn), change func(*Result)) error {
 	if err := w.saying.LockContext(ctx); err != nil {

@@ -223,7 +223,7 @@ func (j *grantedJob) poststart(ctx context.Context) error {
 	return err
 }
 
-// accept says that the job begins or goes on, in a transaction that holds only while the node is granted what it is as far as
+// accept says that the job begins or continues, in a transaction that holds only while the node is granted what it is as far as
 // this node knows, however long that takes: what was asked meanwhile counts, as this node may have been frozen or cut off. A
 // job that begins depends on the cluster's control, too. It returns why the job is to end early, or ctx's error.
 func (j *grantedJob) accept(ctx context.Context, change func(*Result)) (err error) {

@@ -31,7 +31,7 @@ type absentKeys struct {
 
 	mu         sync.Mutex
 	lists      int    // of the keys of one group
-	unindexed  int    // of these, those that did not block
+	unindexed  int    // of these, the ones that did not block
 	namesAsked int    // of the family's names
 	token      string // of the last of these
 	writes     int

@@ -199,7 +199,7 @@ func at(d *dependency, i int) int {
 // mostFamilies is how many queries the families of groups take at most.
 const mostFamilies = 2
 
-// family is groups of more than one key whose prefixes begin with the same segment. Those that
+// family is groups of more than one key whose prefixes begin with the same segment. The groups that
 // hold no key share a query; see emptyGroups.
 type family struct {
 	scope  scope
