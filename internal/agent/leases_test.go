@@ -3,6 +3,7 @@ package agent_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/lease"
@@ -272,6 +274,62 @@ func expired(do func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return do(ctx)
+}
+
+// TestOfferOfNoPlaceArrivesLate: a host that is at work for a version is offered a lease, which takes no place. An offer that
+// arrives when the version is done is void: it would take one, and the budget has none.
+func TestOfferOfNoPlaceArrivesLate(t *testing.T) {
+	t.Parallel()
+	f := newGrantFleet(t, 2)
+	f.budget(&pace.Budget{MaxOut: pace.Amount{N: 2}})
+	g := &gatekeeper{}
+	late, passed := make(chan []byte, 1), make(chan struct{})
+	release := sync.OnceFunc(func() { close(passed) })
+	g.do(func(_ http.ResponseWriter, r *http.Request, body []byte) bool {
+		if !strings.HasPrefix(r.URL.Path, "/v1/txn") || !bytes.Contains(body, []byte(`/host/h0/grants"`)) || !offersLease(body) {
+			return false
+		}
+		select {
+		case late <- body:
+			<-passed
+			panic(http.ErrAbortHandler) // the connection ends without an answer
+		default:
+			return false
+		}
+	})
+	t.Cleanup(release)
+	f.orchestrate("boss", g)
+	f.trigger("v2", atOnce(2))
+	f.atWork("v2", 2)
+	f.budget(&pace.Budget{MaxOut: pace.Amount{N: 1}})
+	waiting := f.hosts["h0"].asks(lease.Request{ID: "a"})
+	body := <-late
+	f.hosts["h0"].open("v2")
+	f.eventually("h0 to be done", func() error {
+		if d := f.report("h0"); d.AtWork() {
+			return fmt.Errorf("%+v", d.Grants)
+		}
+		return nil
+	})
+	f.arriveLate(body)
+	release()
+	f.hosts["h0"].waits(lease.Budget)
+	f.openAll("v2")
+	waiting.ready()
+	f.hosts["h0"].endLease("a")
+	f.neverMore(2)
+}
+
+// offersLease reports whether a transaction offers a host a lease.
+func offersLease(body []byte) bool {
+	var ops []struct{ KV struct{ Value []byte } }
+	if json.Unmarshal(body, &ops) != nil {
+		return false
+	}
+	return slices.ContainsFunc(ops, func(op struct{ KV struct{ Value []byte } }) bool {
+		var grants change.Grants
+		return json.Unmarshal(op.KV.Value, &grants) == nil && grants.Of(cluster.LeaseChange("h0")).State == pace.Offered
+	})
 }
 
 // TestLeaseEndsWithItsCall: a lease whose caller has left is not granted, or ends; one that is

@@ -429,6 +429,7 @@ func (s *State) addHosts(a answers, nodes iter.Seq[string]) {
 		} else {
 			h.Report = report.Value
 		}
+		h.Index = report.Index
 		if s.need&(needChecks|NeedInstances) != 0 {
 			if known.signals.Maintenance == "" { // it is not in the catalog
 				known.signals = Signals{Gossip: SignalNone, Agent: SignalNone, Probe: ProbeNone, Maintenance: MaintenanceNone}

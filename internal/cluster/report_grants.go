@@ -150,6 +150,12 @@ func (r Report) Answered(change string) Answer {
 	return Answer{Change: change}
 }
 
+// AtWork reports whether the host says that it is out of service for jorc: for a grant of any change, or as it converges without
+// one.
+func (r Report) AtWork() bool {
+	return slices.ContainsFunc(r.Grants, Answer.Open) || r.States[CategoryConfig].State == StateRunning
+}
+
 // WithAnswer returns the report of the same host with another answer in a.Change, in the place of the one before; one that
 // says nothing else is left out.
 func (r Report) WithAnswer(a Answer) Report {

@@ -67,6 +67,7 @@ type Host struct {
 	Record   Record // empty also when the record is damaged
 	Reported bool   // it has reported something
 	Report   Report
+	Index    uint64           // of the report
 	Grants   kv.Entry[string] // not decoded; of package change
 	Results  kv.Entry[string] // not decoded; of package runs
 

@@ -219,14 +219,8 @@ func (r *round) forget(gone func(change string) bool) {
 func (r *round) grant(ctx context.Context, by string, decisions []Decision, next []change.Next, do, fence func(*kv.Txn)) error {
 	t := r.places.t
 	for first := true; first || len(next) > 0; first = false {
-		part := next[:min(len(next), change.PerTransaction)]
+		part, offered, free := r.part(next)
 		next = next[len(part):]
-		var offered []string
-		for _, n := range part {
-			if slices.ContainsFunc(n.Grants, func(g change.Grant) bool { return g.State == pace.Offered }) {
-				offered = append(offered, n.Node)
-			}
-		}
 		r.sayAlone(offered)
 		if err := r.places.stands(ctx); err != nil {
 			return err
@@ -237,6 +231,9 @@ func (r *round) grant(ctx context.Context, by string, decisions []Decision, next
 				do(txn)
 			}
 			fence(txn)
+			for _, node := range free {
+				txn.CheckIndex(cluster.ReportKey(node), r.State.Hosts[node].Index)
+			}
 			if len(part) > 0 {
 				offering = r.places.offers.Add(txn, r.ledger, part)
 			}
@@ -257,6 +254,27 @@ func (r *round) grant(ctx context.Context, by string, decisions []Decision, next
 		}
 	}
 	return nil
+}
+
+// part is the first of what hosts are granted, as much as a transaction holds, with the hosts that are offered something, and the ones
+// of them that are at work: they take no place, and only as long as their reports say so.
+func (r *round) part(next []change.Next) (part []change.Next, offered, free []string) {
+	for i, n := range next {
+		offers := slices.ContainsFunc(n.Grants, func(g change.Grant) bool { return g.State == pace.Offered })
+		host := r.State.Hosts[n.Node]
+		works := offers && host != nil && host.Report.AtWork()
+		if i > 0 && i+len(free) >= change.PerTransaction {
+			break
+		}
+		part = append(part, n)
+		if offers {
+			offered = append(offered, n.Node)
+		}
+		if works {
+			free = append(free, n.Node)
+		}
+	}
+	return part, offered, free
 }
 
 // offer commits what commit does, together with the swap of the ledger: nodes are offered something in it, beside

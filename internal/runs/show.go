@@ -386,9 +386,10 @@ type loaded struct {
 type readState struct {
 	now       time.Time
 	index     map[string]kv.Entry[string] // active runs
-	good      map[string]Queue            // queues that can be read
-	said      map[string]said             // what they are made of
-	loaded    map[string]*loaded          // runs, by id
+	hosts     map[string]*cluster.Host
+	good      map[string]Queue   // queues that can be read
+	said      map[string]said    // what they are made of
+	loaded    map[string]*loaded // runs, by id
 	unread    map[string]bool
 	damaged   []string        // nodes whose queues are rebuilt
 	closed    map[string]bool // nodes whose results are of a newer jorc
@@ -457,7 +458,7 @@ func (d *Decider) queuesOf(r *Runs, s *cluster.State) map[string]said {
 // orchestrator's lock, and by others only together with the run's mark: as
 // long as that is as it was, they are as this Decider left them.
 func (d *Decider) read(ctx context.Context, r *Runs, o Observed, now time.Time) (*readState, error) {
-	st := &readState{now: now, good: map[string]Queue{}, loaded: map[string]*loaded{}, unread: map[string]bool{}, changed: map[string]bool{}, closed: map[string]bool{}}
+	st := &readState{now: now, hosts: o.State.Hosts, good: map[string]Queue{}, loaded: map[string]*loaded{}, unread: map[string]bool{}, changed: map[string]bool{}, closed: map[string]bool{}}
 	if st.index = maps.Clone(o.State.ActiveRuns); len(st.index) == 0 {
 		st.index = map[string]kv.Entry[string]{}
 		d.cache = map[string]*loaded{}

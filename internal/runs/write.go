@@ -125,6 +125,10 @@ func nodeGroups(r *Runs, st *readState, c Changes, w *written) []group {
 		doc.SwapIn(g.txn, old, q.Granted(old.Value, st.now))
 		g.keys = append(g.keys, doc.Key())
 		g.takes = slices.ContainsFunc(q.Jobs, func(e Queued) bool { return e.Disturbs && st.good[node].find(e.Job) < 0 })
+		if h := st.hosts[node]; g.takes && h != nil && h.Report.AtWork() { // it takes no place only as long as the report says so
+			g.txn.CheckIndex(cluster.ReportKey(node), h.Index)
+			g.keys = append(g.keys, cluster.ReportKey(node))
+		}
 	}
 	for _, g := range by { // all of it follows from what the node says, and a job's document from what is granted, too
 		said := st.said[g.node]
