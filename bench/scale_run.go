@@ -79,13 +79,18 @@ func (b *bench) steps(ctx context.Context, f *fleet) stepFunc {
 			got.took.Round(time.Millisecond), time.Since(begin).Round(time.Second), got.ok()/size, got.asked.Conflicts/size, got.asked.requests()/size, got.asked.Received/size/1000)
 		fmt.Fprintf(b.log, "         per node: %.2f ms; of the agent's processor %.2f ms, of Consul's %.2f ms, of its Consul agent's %.2f ms\n",
 			millisPer(f.size, got.took), millisPer(f.size, got.agents), millisPer(f.size, got.consul), millisPer(f.size, got.clients))
-		if !f.countKinds {
-			return nil
-		}
-		all, err := f.kinds(ctx)
-		printKinds(b.log, what, f.size, all)
-		return err
+		return b.printKinds(ctx, f, what)
 	}
+}
+
+// printKinds lists the agents' requests since the last call by kind, where they are counted by kind.
+func (b *bench) printKinds(ctx context.Context, f *fleet, what string) error {
+	if !f.countKinds {
+		return nil
+	}
+	all, err := f.kinds(ctx)
+	printKinds(b.log, what, f.size, all)
+	return err
 }
 
 // measureFleet measures a fleet of one size. last: it is the largest one.

@@ -35,6 +35,9 @@ func (b *bench) storm(ctx context.Context, f *fleet) (r stormResult, err error) 
 	}
 	sleep(ctx, b.scale.away)
 	before, err := f.asked(ctx)
+	if err == nil {
+		err = b.printKinds(ctx, f, "Consul away")
+	}
 	if err := errors.Join(err, syscall.Kill(f.consul.proc.pid, syscall.SIGCONT)); err != nil {
 		return r, fmt.Errorf("thaw Consul: %w", err)
 	}
@@ -46,6 +49,9 @@ func (b *bench) storm(ctx context.Context, f *fleet) (r stormResult, err error) 
 	sleep(ctx, b.scale.storm)
 	after, err := f.asked(ctx)
 	r.asked = after.since(before)
+	if err == nil {
+		err = b.printKinds(ctx, f, "Consul's return")
+	}
 	if err == nil {
 		err = f.trigger("storm", nil)(ctx)
 	}
