@@ -54,28 +54,23 @@ func TestBudgetGrantsItsPlacesOnly(t *testing.T) {
 func TestBreakerLetsOneProbeThrough(t *testing.T) {
 	t.Parallel()
 	g := newBreaker()
-	leave, err := g.enter(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	if how, err := g.enter(t.Context(), false); how != entered || err != nil {
+		t.Fatalf("enter = %v, %v", how, err)
 	}
-	leave()
 	g.trip()
 	g.trip()
-	probe, err := g.enter(t.Context())
-	if err != nil || g.tripCount() != 1 {
-		t.Fatalf("enter = %v, tripped %d times; want a probe, once", err, g.tripCount())
+	if how, err := g.enter(t.Context(), false); how != asProbe || err != nil || g.tripCount() != 1 {
+		t.Fatalf("enter = %v, %v, tripped %d times; want a probe, once", how, err, g.tripCount())
 	}
 	var wg sync.WaitGroup
 	passed := make(chan int, 10)
 	for i := range 10 {
 		wg.Go(func() {
-			leave, err := g.enter(t.Context())
-			if err != nil {
-				t.Error(err)
+			if how, err := g.enter(t.Context(), i%2 > 0); how == asProbe || err != nil {
+				t.Errorf("enter = %v, %v; want no second probe", how, err)
 				return
 			}
 			passed <- i
-			leave()
 		})
 	}
 	select {
@@ -84,12 +79,12 @@ func TestBreakerLetsOneProbeThrough(t *testing.T) {
 	default:
 	}
 	g.reset()
-	probe()
+	g.probed()
 	wg.Wait()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	g.trip()
-	if _, err := g.enter(ended); err == nil {
+	if _, err := g.enter(ended, false); err == nil {
 		// this call may have been the probe, which does not wait
 		g.probed()
 	}

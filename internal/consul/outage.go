@@ -2,7 +2,6 @@ package consul
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -15,6 +14,8 @@ const (
 	firstProbe   = 100 * time.Millisecond
 	lastProbe    = 2 * time.Second
 	returnWithin = 200 * time.Millisecond
+	// A watch in turn probes only when none of the others has for so long.
+	probeInTurn = 2 * lastProbe
 )
 
 // breaker is a circuit breaker for the watches: while Consul does not answer,
@@ -68,34 +69,45 @@ func (b *breaker) reset() {
 	b.broadcast()
 }
 
+// entry is how a watch may send its request.
+type entry int
+
+const (
+	entered  entry = iota // Consul answers
+	returned              // Consul answers again: the watch has waited for that
+	asProbe               // Consul does not answer; the caller calls probed after its answer
+)
+
 // enter returns when the caller may send a request: at once while Consul
-// answers, as a probe, or after another probe was answered. The caller calls
-// leave after its answer. The error is the context's.
-func (b *breaker) enter(ctx context.Context) (leave func(), err error) {
-	waited := false
+// answers, as a probe, or after another probe was answered. A watch in turn leaves
+// the probes to the others. The error is the context's.
+func (b *breaker) enter(ctx context.Context, inTurn bool) (entry, error) {
+	how := entered
 	for {
 		b.mu.Lock()
 		if !b.tripped {
 			b.mu.Unlock()
-			if waited {
-				err = concurrency.Sleep(ctx, rand.N(returnWithin))
-			}
-			return func() {}, err
+			return how, nil
 		}
 		now, next := time.Now(), b.next
-		if b.probing > 0 {
+		switch {
+		case inTurn && b.probing > 0:
+			next = now.Add(probeInTurn)
+		case inTurn:
+			next = b.next.Add(probeInTurn)
+		case b.probing > 0:
 			next = b.began.Add(lastProbe)
 		}
 		if !now.Before(next) {
 			b.probing, b.began = b.probing+1, now
 			b.mu.Unlock()
-			return b.probed, nil
+			return asProbe, nil
 		}
 		changed, pause := b.changed, max(next.Sub(now), time.Millisecond)
 		b.mu.Unlock()
-		waited = true
+		how = returned
 		if err := concurrency.SleepUnless(ctx, changed, pause); err != nil {
-			return nil, err
+			return how, err
 		}
 	}
 }

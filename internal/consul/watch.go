@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -42,10 +43,17 @@ type Update[T any] struct {
 // state; if it is answered with a lower index after all, a consistent query
 // decides what is true.
 func Watch[T any](ctx context.Context, c *Client, q Query, source Source[T], handle func(Update[T])) error {
+	return WatchInTurn(ctx, c, q, nil, source, handle)
+}
+
+// WatchInTurn is Watch for what many clients watch, of which one acts: after an outage it
+// asks again when other requests of the client are answered, and only after the pause that
+// turn then returns. Most of the clients ask when one has acted, and once.
+func WatchInTurn[T any](ctx context.Context, c *Client, q Query, turn func() time.Duration, source Source[T], handle func(Update[T])) error {
 	leave := c.budget.join()
 	defer leave()
 	w := watch[T]{
-		client: c, query: q, source: source, begun: time.Now(), trips: c.breaker.tripCount(),
+		client: c, query: q, turn: turn, source: source, begun: time.Now(), trips: c.breaker.tripCount(),
 		idle: rate.NewLimiter(10, 20), retry: newRetry(),
 	}
 	for {
@@ -61,6 +69,7 @@ func Watch[T any](ctx context.Context, c *Client, q Query, source Source[T], han
 type watch[T any] struct {
 	client *Client
 	query  Query
+	turn   func() time.Duration // nil: the watch takes no turns
 	source Source[T]
 
 	index     uint64 // of the next query; 0 reads the current state
@@ -93,11 +102,15 @@ const partialWait = 5 * time.Second
 // poll sends one query. ok is false if its answer is not an update.
 func (w *watch[T]) poll(ctx context.Context) (u Update[T], ok bool) {
 	w.unchanged = false
-	leave, err := w.client.breaker.enter(ctx)
+	how, err := w.client.breaker.enter(ctx, w.turn != nil)
 	if err != nil {
 		return u, false
 	}
-	defer leave()
+	if how == asProbe {
+		defer w.client.breaker.probed()
+	} else if err := concurrency.Sleep(ctx, w.returning(how)); err != nil {
+		return u, false
+	}
 	if n := w.client.breaker.tripCount(); n != w.trips {
 		w.trips, w.index, w.hash = n, 0, "" // an outage that another watch met concerns this watch too
 	}
@@ -149,6 +162,17 @@ func (w *watch[T]) poll(ctx context.Context) (u Update[T], ok bool) {
 	w.last = meta.Index
 	w.index = max(meta.Index, 1) // Consul's rule: the index of a blocking query is above zero
 	return Update[T]{Value: value, Meta: meta, Reset: reset}, true
+}
+
+// returning returns the pause before a query that is not a probe: none, unless there was an outage.
+func (w *watch[T]) returning(how entry) time.Duration {
+	switch {
+	case w.turn != nil && (how == returned || w.client.breaker.tripCount() != w.trips):
+		return w.turn()
+	case how == returned:
+		return rand.N(returnWithin)
+	}
+	return 0
 }
 
 // ask sends one query; a blocking one waits for a place in the budget.

@@ -188,6 +188,55 @@ func TestSlowProbe(t *testing.T) {
 	}
 }
 
+// TestWatchInTurn: while Consul is away, a watch in turn leaves it to another one to find out when it is back, and asks only
+// after its turn has come.
+func TestWatchInTurn(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	put(t, s.Client(), "turn", "v")
+	p := s.Proxy()
+	c := p.Client()
+	other := latest(watchKey(t, c, "other"))
+	until(t, other, func(u consul.Update[*consul.KVPair]) bool { return u.Err == nil })
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	source := func(ctx context.Context, q consul.Query) (*consul.KVPair, consul.Meta, error) {
+		return c.KVGet(ctx, "turn", q)
+	}
+	const path = "/v1/kv/turn"
+	var asked []int // for the key, when the turn came
+	turn := func() time.Duration {
+		asked = append(asked, p.Asked(path))
+		return 0
+	}
+	updates := make(chan consul.Update[*consul.KVPair])
+	running.Go(func() {
+		_ = consul.WatchInTurn(ctx, c, consul.Query{}, turn, source, func(u consul.Update[*consul.KVPair]) { // ends with ctx
+			select {
+			case updates <- u:
+			case <-ctx.Done():
+			}
+		})
+	})
+	until(t, updates, has("v"))
+	p.WaitBlocking(path)
+	p.Away()
+	until(t, updates, failed)
+	want := []int{p.Asked(path)}
+	for range 5 {
+		until(t, other, failed)
+	}
+	p.Do(nil)
+	until(t, updates, has("v"))
+	cancel()
+	running.Wait()
+	if !slices.Equal(asked, want) {
+		t.Errorf("its turns came after %v requests, want %v", asked, want)
+	}
+}
+
 func TestFewRequestsToADeadConsul(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -37,6 +37,7 @@ type Proxy struct {
 	Addr string // "127.0.0.1:port"
 
 	server *Server
+	front  *httptest.Server
 	mu     sync.Mutex
 	faults func(*http.Request) Fault
 	asked  map[string]int
@@ -64,11 +65,11 @@ func (s *Server) Proxy() *Proxy {
 		ErrorLog:     log.New(io.Discard, "", 0),
 		Transport:    &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64},
 	}
-	front := httptest.NewServer(WholeBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	p.front = httptest.NewServer(WholeBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.serve(w, r, forward)
 	})))
-	s.t.Cleanup(front.CloseClientConnections)
-	p.Addr = strings.TrimPrefix(front.URL, "http://")
+	s.t.Cleanup(p.front.CloseClientConnections)
+	p.Addr = strings.TrimPrefix(p.front.URL, "http://")
 	return p
 }
 
@@ -93,6 +94,14 @@ func (p *Proxy) Do(faults func(*http.Request) Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.faults = faults
+}
+
+// Away ends all connections, and answers as a Consul without a leader until Do says otherwise.
+func (p *Proxy) Away() {
+	p.Do(func(*http.Request) Fault {
+		return Fault{Status: http.StatusInternalServerError, Text: "No cluster leader"}
+	})
+	p.front.CloseClientConnections()
 }
 
 // LoseWrites returns faults that lose every third write: of these the first before

@@ -3,6 +3,8 @@ package leaders_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/leaders"
+	"github.com/jorc/jorc/internal/profile"
 )
 
 // TestElectionOfMany: when the elector of a large cluster is gone without a word, few of the
@@ -76,5 +79,64 @@ func electionOfMany(t *testing.T, spread, answer time.Duration) {
 	})
 	if n := sessions.Load(); n < 1 || n > electors/4 {
 		t.Errorf("%d of %d electors tried to take the lock; want a few", n, electors)
+	}
+}
+
+// TestElectionAfterAnOutage: Consul was away for so long that the lock of the election is free. Few electors ask for it
+// before one of them has it; the others would ask again then.
+func TestElectionAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	c, s := clustertest.Initialized(t)
+	const electors, spread = 40, time.Second
+	held, err := c.Store().Lock(t.Context(), cluster.KeyElection, kv.LeaseOptions{LockDelay: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := s.Proxy()
+	path := "/v1/kv/" + c.Store().Path(cluster.KeyElection)
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	for range electors {
+		client := p.Client()
+		e := leaders.NewElection(cluster.New(client, "jorc", "prod"), leaders.ElectionOptions{Node: "many", Spread: spread})
+		running.Go(func() { _ = e.Run(ctx) })
+		running.Go(func() { // what else an agent watches
+			_ = cluster.New(client, "jorc", "prod").WatchProfile(ctx, func(kv.Update[profile.Document]) {})
+		})
+	}
+	waiting := func(what string, ok func(n int) bool) {
+		t.Helper()
+		consultest.Eventually(t, what, func(context.Context) error {
+			if n := p.MostBlocking()[path]; !ok(n) {
+				return fmt.Errorf("%d wait for it", n)
+			}
+			return nil
+		})
+	}
+	waiting("all electors to wait for the lock", func(n int) bool { return n >= electors })
+	p.Away()
+	waiting("their queries to end", func(n int) bool { return n == 0 })
+	if err := s.Client().SessionDestroy(t.Context(), held.Session()); err != nil {
+		t.Fatal(err)
+	}
+	before := p.Asked(path)
+	var asked atomic.Int64 // for the lock, until the first elector has it
+	p.Do(func(r *http.Request) consultest.Fault {
+		if r.URL.Path != "/v1/txn" {
+			return consultest.Fault{}
+		}
+		return consultest.Fault{Late: func() { asked.CompareAndSwap(0, int64(p.Asked(path)-before)) }}
+	})
+	consultest.Eventually(t, "one of them to take it", func(context.Context) error {
+		if asked.Load() == 0 {
+			return errors.New("none has")
+		}
+		return nil
+	})
+	waiting("all electors to wait for the lock again", func(n int) bool { return n >= electors })
+	if n := asked.Load(); n >= electors {
+		t.Errorf("%d requests for the lock before the first of %d electors had it, want those of a few", n, electors)
 	}
 }

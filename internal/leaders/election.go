@@ -109,45 +109,64 @@ func (e *Election) await(ctx context.Context, waited bool) {
 	// So many times as long as Consul takes for an answer, the turns are spread over: the
 	// first electors have the lock before the others try. A busy Consul gets time.
 	const answers, most = 20, time.Minute
-	for spread := e.o.Spread; e.turn(ctx, waited, spread) && ctx.Err() == nil; waited = true {
+	for next := e.o.Spread; ; waited = true {
+		spread := e.turn(ctx, waited, next)
+		if spread == 0 || ctx.Err() != nil {
+			return
+		}
 		asked := time.Now()
 		p, _, err := e.cluster.Client().KVGet(ctx, e.cluster.Store().Path(cluster.KeyElection), consul.Query{Consistent: true})
 		needed := min(answers*time.Since(asked), most)
 		if err == nil && (p == nil || p.Session == "") && needed <= spread {
 			return
 		}
-		spread = max(e.o.Spread, needed)
+		next = max(e.o.Spread, needed)
 	}
 }
 
-// turn returns when the lock is free and it is this elector's turn, or ctx has ended; others
-// reports whether there may be others.
-func (e *Election) turn(ctx context.Context, waited bool, spread time.Duration) (others bool) {
+// afterOutage is over how many times as long the turns are spread after an outage: Consul has to
+// answer all agents then.
+const afterOutage = 4
+
+// turn returns when the lock is free and it is this elector's turn, or ctx has ended. It returns
+// over what time the turns were spread; 0: there are no others.
+func (e *Election) turn(ctx context.Context, waited bool, spread time.Duration) time.Duration {
 	watch, stop := context.WithCancel(ctx)
 	defer stop()
-	var turn *time.Timer // runs while the lock is free
+	var timer *time.Timer // runs while the lock is free
+	came := false         // this elector's turn came before the lock was read
+	turn := func() time.Duration {
+		came, spread = true, max(spread, afterOutage*e.o.Spread)
+		return backoffOfMany(spread, rand.Float64())
+	}
 	source := func(ctx context.Context, q consul.Query) (*consul.KVPair, consul.Meta, error) {
 		return e.cluster.Client().KVGet(ctx, e.cluster.Store().Path(cluster.KeyElection), q)
 	}
-	_ = consul.Watch(watch, e.cluster.Client(), consul.Query{}, source, func(u consul.Update[*consul.KVPair]) {
+	// After an outage the lock is probably free, as its holder could not renew it. The electors ask in turn: the first
+	// take the lock, and all others ask once.
+	_ = consul.WatchInTurn(watch, e.cluster.Client(), consul.Query{}, turn, source, func(u consul.Update[*consul.KVPair]) {
 		waited = waited || u.Err != nil || u.Value != nil
 		switch {
 		case u.Err != nil:
 		case u.Value != nil && u.Value.Session != "":
-			if turn != nil {
-				turn.Stop()
-				turn = nil
+			came = false
+			if timer != nil {
+				timer.Stop()
+				timer = nil
 			}
-		case !waited:
+		case !waited || came:
 			stop()
-		case turn == nil:
-			turn = time.AfterFunc(backoffOfMany(spread, rand.Float64()), stop)
+		case timer == nil:
+			timer = time.AfterFunc(backoffOfMany(spread, rand.Float64()), stop)
 		}
 	}) // ends with watch
-	if turn != nil {
-		turn.Stop()
+	if timer != nil {
+		timer.Stop()
 	}
-	return waited
+	if !waited {
+		return 0
+	}
+	return spread
 }
 
 // crowd is for how many electors the turns are spread well. With fewer of them the first
