@@ -308,10 +308,12 @@ func (t *term) watch(ctx context.Context) error {
 	return err
 }
 
-// What keeps cycles apart.
+// What keeps cycles apart. At most a fifth of the time is spent on cycles, but what follows a quiet time, such as the start and
+// the end of a run, does not wait for that.
 const (
-	leastRest  = 100 * time.Millisecond
-	restShare  = 4 // times the length of the last cycle: at most a fifth of the time is spent on cycles
+	leastRest  = 20 * time.Millisecond
+	restShare  = 4
+	restCredit = time.Second
 	maxBackoff = 5 * time.Minute
 )
 
@@ -320,15 +322,15 @@ const (
 func (t *term) cycles(ctx context.Context) error {
 	due := t.resume(ctx)
 	trigger := triggerStart
+	rest := concurrency.Rest{Share: restShare, Credit: restCredit, Least: leastRest}
 	for {
 		if err := t.await(ctx, due, &trigger); err != nil {
 			return err
 		}
 		began := time.Now()
 		again := t.cycle(ctx, trigger)
-		took := time.Since(began)
-		rest := max(leastRest, restShare*took)
-		due = timing{earliest: time.Now().Add(rest), due: began.Add(t.o.Interval), early: true}
+		ended := time.Now()
+		due = timing{earliest: ended.Add(rest.After(ended.Sub(began), ended)), due: began.Add(t.o.Interval), early: true}
 		switch {
 		case t.backoff > 0:
 			due = timing{earliest: time.Now().Add(t.backoff), due: time.Now().Add(t.backoff)}
