@@ -117,7 +117,10 @@ func (e *environment) runOnMembers(c *cli.Context) error {
 		return nil
 	}
 	_, err = e.await(c, cl, runs.Goal{Run: id}, nil)
-	if d, showErr := cl.runs().Show(c.Context, id); isJSON && showErr == nil {
+	if !isJSON {
+		return err
+	}
+	if d, showErr := cl.runs().Show(c.Context, id); showErr == nil {
 		if writeErr := e.writeJSON(c.App.Writer, d); writeErr != nil {
 			return fmt.Errorf("run %q: its outcome could not be printed: %w", id, errors.Join(writeErr, err))
 		}
