@@ -14,7 +14,7 @@ const (
 	firstProbe   = 100 * time.Millisecond
 	lastProbe    = 2 * time.Second
 	returnWithin = 200 * time.Millisecond
-	// A watch in turn probes only when none of the others has for so long.
+	// A watch in turn probes only when none of the others has for this long.
 	probeInTurn = 2 * lastProbe
 )
 

@@ -82,7 +82,7 @@ func electionOfMany(t *testing.T, spread, answer time.Duration) {
 	}
 }
 
-// TestElectionAfterAnOutage: Consul was away for so long that the lock of the election is free. Few electors ask for it
+// TestElectionAfterAnOutage: Consul was away for this long that the lock of the election is free. Few electors ask for it
 // before one of them has it; the others would ask again then.
 func TestElectionAfterAnOutage(t *testing.T) {
 	t.Parallel()
