@@ -31,6 +31,7 @@ type checker struct {
 	reports  map[string]cluster.Report
 	free     map[string]bool // "host grant": offered while the host was out already
 	accepted map[string]bool // "host grant": the host said so once
+	ended    map[string]bool // "host grant": the host said that it is over
 	ledger   change.Ledger
 	restored time.Time
 	desired  int                // how often the desired version changed
@@ -47,7 +48,7 @@ type arrival struct {
 }
 
 func newChecker(w *world) *checker {
-	return &checker{w: w, grants: map[string]change.Grants{}, reports: map[string]cluster.Report{}, free: map[string]bool{}, accepted: map[string]bool{}, arrived: map[string]arrival{}}
+	return &checker{w: w, grants: map[string]change.Grants{}, reports: map[string]cluster.Report{}, free: map[string]bool{}, accepted: map[string]bool{}, ended: map[string]bool{}, arrived: map[string]arrival{}}
 }
 
 // read decodes a document; one that is absent or damaged is the zero value.
@@ -118,6 +119,7 @@ func (c *checker) rebuild(now time.Time) {
 	c.desired++
 	c.control, c.spec = read[cluster.Control](c, cluster.KeyControl), read[rollout.Spec](c, cluster.KeyVersion)
 	c.ledger = read[change.Ledger](c, cluster.KeyGrantLedger)
+	clear(c.ended)
 	for _, h := range c.w.hosts {
 		c.grants[h.name] = read[change.Grants](c, cluster.GrantsKey(h.name))
 		c.reports[h.name] = read[cluster.Report](c, cluster.ReportKey(h.name))
@@ -299,7 +301,15 @@ func (c *checker) reported(node string) {
 		a.reported = true
 		c.arrived[node] = a
 	}
+	for _, a := range old.Grants {
+		if a.Open() && !(next.Answered(a.Change).ID == a.ID && next.Answered(a.Change).Open()) {
+			c.ended[node+" "+a.ID] = true
+		}
+	}
 	for _, a := range next.Grants {
+		if a.Open() && c.ended[node+" "+a.ID] {
+			c.w.failLocked("6: %s has %s of %s, and said before that it is over", node, a.ID, a.Change)
+		}
 		if !a.Open() || a.ID == "" || old.Answered(a.Change).ID == a.ID || c.accepted[node+" "+a.ID] {
 			continue
 		}

@@ -332,6 +332,59 @@ func offersLease(body []byte) bool {
 	})
 }
 
+// TestLeaseEndsOnDiskFirst: when a host reports that its lease is over its record says so already. So it does not say again that it
+// has it, where the answer to that is lost.
+func TestLeaseEndsOnDiskFirst(t *testing.T) {
+	t.Parallel()
+	f := newGrantFleet(t, 1)
+	f.orchestrated()
+	h := f.hosts["h0"]
+	h.asks(lease.Request{ID: "a"}).ready()
+	var once sync.Once
+	f.toHosts.do(func(_ http.ResponseWriter, r *http.Request, body []byte) bool {
+		if has, reports := reportsLease(body); strings.HasPrefix(r.URL.Path, "/v1/txn") && reports && !has {
+			once.Do(func() {
+				var record struct {
+					Wish string
+					Over bool
+				}
+				data, err := os.ReadFile(filepath.Join(h.dir, "state", "lease.json"))
+				if err == nil {
+					err = json.Unmarshal(data, &record)
+				}
+				if err != nil || record.Wish == "" || !record.Over {
+					t.Errorf("as it reports that its lease is over the record is %s, %v", data, err)
+				}
+			})
+		}
+		return false
+	})
+	h.endLease("a")
+	f.free()
+	h.isIn(lease.None)
+	once.Do(func() { t.Error("it did not report that its lease is over") })
+}
+
+// reportsLease reports whether a transaction writes the report of h0, and whether the host has a lease in it.
+func reportsLease(body []byte) (has, reports bool) {
+	var ops []struct {
+		KV struct {
+			Verb, Key string
+			Value     []byte
+		}
+	}
+	if json.Unmarshal(body, &ops) != nil {
+		return false, false
+	}
+	for _, op := range ops {
+		var r cluster.Report
+		if op.KV.Verb == "cas" && strings.HasSuffix(op.KV.Key, "/"+cluster.ReportKey("h0")) && json.Unmarshal(op.KV.Value, &r) == nil {
+			return r.Answered(cluster.LeaseChange("h0")).Open(), true
+		}
+	}
+	return false, false
+}
+
 // TestLeaseEndsWithItsCall: a lease whose caller has left is not granted, or ends; one that is
 // connected ends with its call also when it is ready.
 func TestLeaseEndsWithItsCall(t *testing.T) {

@@ -25,7 +25,8 @@ const (
 	end      step = "end"     // the caller is done
 	trouble  step = "trouble" // the time is over, and the host is not healthy
 	lift     step = "lift"    // come back into service
-	finish   step = "finish"
+	finish   step = "finish"  // it is over
+	forget   step = "forget"  // the report says so
 )
 
 // takeOver is how long a host that waits for a place waits for another orchestrator when the last one has ended: longer than a
@@ -77,6 +78,8 @@ func decide(f *facts, now time.Time) (do step, again time.Time) {
 		return report, again
 	case r.Wish == "":
 		return nothing, again
+	case r.Over:
+		return forget, again
 	case r.Ending:
 		return decideEnding(f, now)
 	}

@@ -43,7 +43,7 @@ func (f *facts) with(set func(f *facts)) *facts {
 	return f
 }
 
-var offered = change.Grant{Tag: "w", ID: "g", State: pace.Offered, Session: "s"}
+var offered = change.Grant{Tag: "w", ID: "g", State: pace.Offered, Session: "s", Since: start}
 
 func TestDecide(t *testing.T) {
 	t.Parallel()
@@ -68,7 +68,7 @@ func TestDecide(t *testing.T) {
 		{"an offer that it declined", asking().offer(offered).with(func(f *facts) { f.rec.Grant = f.rec.Grant.Declining(offered, "full") }), 0, nothing, 0},
 		{"an offer in a pause", asking().offer(offered).with(func(f *facts) { f.Control.Value.Paused = &cluster.Hold{} }), 0, nothing, 0},
 		{"an offer while it is held", asking().offer(offered).with(func(f *facts) { f.Held = "by me" }), 0, nothing, 0},
-		{"an offer whose freeze has begun", asking().offer(change.Grant{Tag: "w", ID: "g", State: pace.Offered, Session: "s", Until: start}), 0, decline, 0},
+		{"an offer whose freeze has begun", asking().offer(change.Grant{Tag: "w", ID: "g", State: pace.Offered, Session: "s", Since: start, Until: start}), 0, decline, 0},
 		{"an offer after Consul's KV was restored", asking().offer(offered).with(func(f *facts) { f.Reset = start }), time.Second, nothing, time.Minute},
 		{"the same, later", asking().offer(offered).with(func(f *facts) { f.Reset = start }), time.Minute, accept, 0},
 		{"the caller has left", asking().offer(offered).with(func(f *facts) { f.calls = 0 }), 0, withdraw, 0},
@@ -114,6 +114,8 @@ func TestDecide(t *testing.T) {
 		{"it is back, and no check is known", placed().with(func(f *facts) { f.rec.Ending, f.lifted, f.Checked = true, true, false }), 0, nothing, time.Hour},
 		{"the same, later", placed().with(func(f *facts) { f.rec.Ending, f.lifted, f.Checked, f.age = true, true, false, time.Hour }), time.Hour, nothing, 0},
 		{"it is healthy", placed().with(func(f *facts) { f.rec.Ending, f.lifted = true, true }), time.Minute, finish, 0},
+		{"it is over, and the report has it", func() *facts { f := placed(); f.rec.Ending, f.rec.Over = true, true; return f }(), 0, report, 0},
+		{"it is over, and the report says so", placed().with(func(f *facts) { f.rec.Ending, f.rec.Over = true, true }), 0, forget, 0},
 	} {
 		do, again := decide(test.facts, start.Add(test.now))
 		var want time.Time
@@ -151,6 +153,7 @@ func TestDecideSafely(t *testing.T) {
 		if f.rec.Out && coin() {
 			f.rec.Drained, f.drained = durable.Stopwatch{Begun: start}, time.Duration(r.IntN(3))*time.Minute/2
 		}
+		f.rec.Over = f.rec.Ending && f.rec.Grant.Open() && r.IntN(4) == 0
 		f.age = time.Duration(r.IntN(3)) * time.Hour / 2
 		if r.IntN(4) == 0 {
 			f.Failing = []string{"disk"}
@@ -175,6 +178,8 @@ func TestDecideSafely(t *testing.T) {
 			ok = f.taken && f.rec.Out && f.drained >= f.rec.Drain && f.calls > 0 && f.rec.Grant.Open()
 		case finish:
 			ok = f.lifted && f.Checked && len(f.Failing) == 0 && f.rec.Ending && now.Sub(f.Since) >= f.rec.MinHealthy
+		case forget:
+			ok = f.rec.Over && reported && !f.Report.AtWork()
 		case withdraw:
 			ok = !f.rec.Grant.Open()
 		}
@@ -182,7 +187,7 @@ func TestDecideSafely(t *testing.T) {
 			t.Fatalf("%q of %+v", do, f)
 		}
 	}
-	for _, do := range []step{nothing, report, withdraw, accept, take, enter, ready, end, trouble, lift, finish} {
+	for _, do := range []step{nothing, report, withdraw, accept, take, enter, ready, end, trouble, lift, finish, forget} {
 		if seen[do] == 0 {
 			t.Errorf("%q never came: %v", do, seen)
 		}

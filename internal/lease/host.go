@@ -493,7 +493,7 @@ func (d *driven) Look(s *change.Seen, _ error) {
 func (d *driven) Held() (held change.Held, asks bool) {
 	d.h.mu.Lock()
 	defer d.h.mu.Unlock()
-	return d.h.rec.Grant, d.h.rec.Wish != ""
+	return d.h.rec.held(), d.h.rec.Wish != ""
 }
 
 // Keep implements change.Part.
@@ -593,9 +593,9 @@ func (d *driven) perform(ctx context.Context, f *facts, do step) error {
 	case lift:
 		return h.lift(ctx)
 	case finish:
-		if err := d.p.Host.Write(ctx, func(to cluster.Report) cluster.Report { return record{}.in(to, f.node) }); err != nil {
-			return err
-		}
+		r.Over = true
+		return h.record(f.rec, r)
+	case forget:
 		h.o.Log.Info("the lease of this host is over", "id", r.ID)
 		return h.record(f.rec, r.ended())
 	}

@@ -30,6 +30,7 @@ type record struct {
 	Drained durable.Stopwatch `json:"drained,omitzero"` // since maintenance is on
 	Ready   bool              `json:"ready,omitempty"`  // the caller may go ahead
 	Ending  bool              `json:"ending,omitempty"`
+	Over    bool              `json:"over,omitempty"` // the host is back in service; its report is to say so
 	Lost    bool              `json:"lost,omitempty"` // what the host knew of it was lost
 	Trouble string            `json:"trouble,omitempty"`
 
@@ -54,9 +55,17 @@ func (r record) over() time.Time {
 	return r.Grant.Since.Add(r.For)
 }
 
+// held is the grant as the protocol knows it.
+func (r record) held() change.Held {
+	if r.Over {
+		r.Grant.Ended = r.Grant.Since // some time: no report has it
+	}
+	return r.Grant
+}
+
 // in returns what a report says of the lease, in place of what d says.
 func (r record) in(d cluster.Report, node string) cluster.Report {
-	if r.Wish == "" {
+	if r.Wish == "" || r.Over {
 		return d.Wishing(nil).WithAnswer(cluster.Answer{Change: cluster.LeaseChange(node)})
 	}
 	w := cluster.Wish{ID: r.Wish, Reason: r.Reason, Since: r.Since, Until: r.over(), Trouble: r.Trouble}
