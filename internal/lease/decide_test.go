@@ -230,3 +230,28 @@ func TestWaits(t *testing.T) {
 		t.Errorf("a caller that may go ahead waits for %v", w)
 	}
 }
+
+// TestStatusOnceLoaded: an agent that has read the record of its lease, and does nothing about it yet, says what the record does.
+func TestStatusOnceLoaded(t *testing.T) {
+	t.Parallel()
+	o := Options{StateDir: t.TempDir()}
+	f := placed()
+	f.rec.Out, f.rec.Ready = true, true
+	before := NewHost(o)
+	before.mu.Lock()
+	err := before.keep(f.rec)
+	before.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := NewHost(o)
+	if s := h.Status(); s.State != Ready {
+		t.Errorf("before it has read the record: %+v", s)
+	}
+	if err := h.load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if s := h.Status(); s.State != Ready || s.ID != "me" {
+		t.Errorf("once it has: %+v", s)
+	}
+}

@@ -430,6 +430,7 @@ func (h *Host) load(context.Context) error {
 	}
 	r.Age, r.Drained = r.Age.Resumed(), r.Drained.Resumed()
 	h.rec, h.loaded, h.restart = r, true, true
+	h.publish() // from now on its status is not that of before
 	return nil
 }
 
