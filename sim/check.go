@@ -31,7 +31,7 @@ type checker struct {
 	reports  map[string]cluster.Report
 	free     map[string]bool // "host grant": offered while the host was out already
 	accepted map[string]bool // "host grant": the host said so once
-	ended    map[string]bool // "host grant": the host said that it is over
+	ended    map[string]bool // "host change grant": the host said that it is over; a restored ledger counts the same IDs again
 	ledger   change.Ledger
 	restored time.Time
 	desired  int                // how often the desired version changed
@@ -303,11 +303,11 @@ func (c *checker) reported(node string) {
 	}
 	for _, a := range old.Grants {
 		if a.Open() && !(next.Answered(a.Change).ID == a.ID && next.Answered(a.Change).Open()) {
-			c.ended[node+" "+a.ID] = true
+			c.ended[node+" "+a.Change+" "+a.ID] = true
 		}
 	}
 	for _, a := range next.Grants {
-		if a.Open() && c.ended[node+" "+a.ID] {
+		if a.Open() && c.ended[node+" "+a.Change+" "+a.ID] {
 			c.w.failLocked("6: %s has %s of %s, and said before that it is over", node, a.ID, a.Change)
 		}
 		if !a.Open() || a.ID == "" || old.Answered(a.Change).ID == a.ID || c.accepted[node+" "+a.ID] {
