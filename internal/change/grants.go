@@ -43,16 +43,17 @@ type Grant struct {
 	// FromStart: with Retry, an interrupted attempt begins with its first task.
 	FromStart bool `json:"from_start,omitempty"`
 
-	Job *Job `json:"job,omitempty"` // of a run; nil: the grant is of another kind
+	Job *JobGrant `json:"job,omitempty"` // of a run; nil: the grant is of another kind
 }
 
-// Job is what a grant of a run says beside what all do. The tag is the job's ID on the host.
-type Job struct {
-	Manager  bool   `json:"manager,omitempty"`
-	Gate     bool   `json:"gate,omitempty"`     // with Manager: of a gate, which waits for no other run
-	Disturbs bool   `json:"disturbs,omitempty"` // the host is out of service for it until the grant is taken out
-	Cancel   string `json:"cancel,omitempty"`   // who cancelled it
-	Kill     bool   `json:"kill,omitempty"`     // with Cancel: its running task is ended, too
+// JobGrant is what a grant of a run says beside what all do. The tag is the job's ID on the host.
+type JobGrant struct {
+	Manager bool   `json:"manager,omitempty"`
+	Gate    bool   `json:"gate,omitempty"`   // with Manager: of a gate, which waits for no other run
+	Cancel  string `json:"cancel,omitempty"` // who cancelled it
+	Kill    bool   `json:"kill,omitempty"`   // with Cancel: its running task is ended, too
+	// Disturbs: the host is out of service for it, from the moment at which it is granted until the grant is taken out.
+	Disturbs bool `json:"disturbs,omitempty"`
 }
 
 // Withdrawn is the grant as an orchestrator withdraws it. An offer that had its time was not
@@ -122,6 +123,14 @@ func (g Grants) Jobs() (all []Grant) {
 		}
 	}
 	return all
+}
+
+// Job returns the grant of a job by its ID; ok is false without one.
+func (g Grants) Job(id string) (job Grant, ok bool) {
+	if i := slices.IndexFunc(g.All, func(o Grant) bool { return o.Job != nil && o.Tag == id }); i >= 0 {
+		return g.All[i], true
+	}
+	return job, false
 }
 
 // WithJobs returns the grants with other ones of runs.

@@ -73,9 +73,9 @@ func (s *Seen) Granted(change string) Grant { return s.Grants.Value.Of(change) }
 // Answered is what its report says of a change.
 func (s *Seen) Answered(change string) cluster.Answer { return s.Report.Answered(change) }
 
-// AfterReset is for how long a host accepts nothing once Consul's KV went backwards: the orchestrator hears meanwhile what
-// the hosts are at, and plans again.
-const AfterReset = time.Minute
+// QuietUntil is until when a host accepts nothing, as Consul's KV went backwards at reset: the orchestrator hears meanwhile what
+// the hosts are at, and plans again. That is long ago where reset is zero: the KV did not.
+func QuietUntil(reset time.Time) time.Time { return reset.Add(time.Minute) }
 
 // acceptWithin is for how long after it was made a host accepts an offer, by the host's clock. An orchestrator withdraws
 // it long before that; Consul may bring it back with the lock of that time.
@@ -95,7 +95,7 @@ func (s *Seen) Accepts(g Grant, now time.Time) (ok bool, from time.Time) {
 	if !s.open(g) || g.old(now) {
 		return false, from
 	}
-	if from = s.Reset.Add(AfterReset); !s.Reset.IsZero() && now.Before(from) {
+	if from = QuietUntil(s.Reset); now.Before(from) {
 		return false, from
 	}
 	return true, time.Time{}

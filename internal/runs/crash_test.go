@@ -471,7 +471,7 @@ func TestLearn(t *testing.T) {
 	t.Parallel()
 	w := NewWorker(WorkerOptions{Store: kv.New(nil, "x"), Node: "a"})
 	grants := func(index uint64, cancel string) kv.Entry[change.Grants] {
-		return kv.Entry[change.Grants]{Index: index, Value: change.Grants{All: []change.Grant{{Tag: "j", Job: &change.Job{Cancel: cancel}}}}}
+		return kv.Entry[change.Grants]{Index: index, Value: change.Grants{All: []change.Grant{{Tag: "j", Job: &change.JobGrant{Cancel: cancel}}}}}
 	}
 	for _, e := range []kv.Entry[change.Grants]{grants(5, ""), grants(7, "ann"), grants(6, "")} {
 		w.learn(e)

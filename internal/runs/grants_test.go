@@ -245,7 +245,7 @@ func TestGrantsBesideJobs(t *testing.T) {
 	t.Parallel()
 	version := change.Grant{Change: cluster.VersionChange, Tag: "v1", ID: "1.1.s", State: pace.Offered, Session: "s"}
 	all := change.Grants{All: []change.Grant{version}}
-	one := Queue{Jobs: []Queued{{Run: "r", Disturbs: true, Result: Result{Job: "run-r"}}}}.Granted(all, epoch)
+	one := Queue{Jobs: []Queued{{Run: "r", JobGrant: change.JobGrant{Disturbs: true}, Result: Result{Job: "run-r"}}}}.Granted(all, epoch)
 	if len(one.All) != 2 || one.Of(cluster.VersionChange) != version {
 		t.Fatalf("with a job: %+v", one)
 	}
@@ -258,7 +258,7 @@ func TestGrantsBesideJobs(t *testing.T) {
 	q.Jobs[0].Cancel, q.Jobs[0].Kill = "ann", true
 	cancelled := q.Granted(both, epoch.AddDate(1, 0, 0))
 	job := cancelled.Of(cluster.RunChange("r"))
-	if job.Job == nil || *job.Job != (change.Job{Disturbs: true, Cancel: "ann", Kill: true}) || !job.Since.Equal(one.Of(cluster.RunChange("r")).Since) {
+	if job.Job == nil || *job.Job != (change.JobGrant{Disturbs: true, Cancel: "ann", Kill: true}) || !job.Since.Equal(one.Of(cluster.RunChange("r")).Since) {
 		t.Errorf("the job that was cancelled: %+v", job)
 	}
 	if none := (Queue{}).Granted(cancelled, epoch); len(none.All) != 2 || none.Of(cluster.RunChange("r")).ID != "" {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/pace"
@@ -224,6 +225,12 @@ func (r *Run) disturbs(m *cluster.Member) bool {
 	return !q.OnManager && !r.Gate && (q.Disturbs || m != nil && slices.Contains(m.Disturbing, q.Workflow))
 }
 
+// jobGrant is what the grants of the run's jobs on a member say; nil: the node is not a member.
+func (r *Run) jobGrant(m *cluster.Member) change.JobGrant {
+	manager := r.Request.OnManager
+	return change.JobGrant{Manager: manager, Gate: manager && r.Gate, Disturbs: r.disturbs(m)}
+}
+
 // demand is the run as one that wants places.
 func (p *planner) demand(a *Active) pace.Demand {
 	d := pace.Demand{Change: ChangeOf(a.Run.ID), Created: a.Run.Created}
@@ -328,7 +335,7 @@ func (p *planner) enqueue(a *Active, o pace.Offer, attempt int, done []string) {
 	}
 	q := p.queues[node].clone()
 	q.Jobs = append(q.Jobs, Queued{
-		Run: a.Run.ID, Manager: a.Run.Request.OnManager, Gate: laneOf(a.Run, node).gate, Disturbs: a.Run.disturbs(p.members[node]), Until: o.Until,
+		Run: a.Run.ID, JobGrant: a.Run.jobGrant(p.members[node]), Until: o.Until,
 		Result: Result{Job: jobID(a.Run.ID, attempt), Done: done, State: Pending},
 	})
 	p.putQueue(node, q)

@@ -22,14 +22,8 @@ type Queue struct {
 
 // Queued is one job in a node's queue.
 type Queued struct {
-	Run     string `json:"run"`
-	Manager bool   `json:"manager,omitempty"`
-	Gate    bool   `json:"gate,omitempty"`   // with Manager: of a gate, which waits for no other run
-	Cancel  string `json:"cancel,omitempty"` // who cancelled it
-	Kill    bool   `json:"kill,omitempty"`   // with Cancel: its running task is ended, too
-	// Disturbs: the host is out of service for it, from the moment at which it is in the queue until it is
-	// taken out of it.
-	Disturbs bool `json:"disturbs,omitempty"`
+	Run string `json:"run"`
+	change.JobGrant
 	// Until is when its window closes or a freeze begins: the host does not begin it from then on.
 	Until time.Time `json:"until,omitzero"`
 	Result
@@ -114,21 +108,18 @@ func queueOf(granted change.Grants, said Results) Queue {
 // queued is the job of a grant, which has not begun.
 func queued(g change.Grant) Queued {
 	run, _ := cluster.RunOf(g.Change)
-	return Queued{
-		Run: run, Manager: g.Job.Manager, Gate: g.Job.Gate, Cancel: g.Job.Cancel, Kill: g.Job.Kill, Disturbs: g.Job.Disturbs, Until: g.Until,
-		Result: Result{Job: g.Tag, State: Pending},
-	}
+	return Queued{Run: run, JobGrant: *g.Job, Until: g.Until, Result: Result{Job: g.Tag, State: Pending}}
 }
 
 // Granted are the grants of the queue, in the place of those of runs in old. now is when the new ones are offered.
 func (q Queue) Granted(old change.Grants, now time.Time) change.Grants {
 	jobs := make([]change.Grant, 0, len(q.Jobs))
 	for _, e := range q.Jobs {
-		g := change.Grant{Change: cluster.RunChange(e.Run), Tag: e.Job, ID: e.Job, State: pace.Offered, Since: now.Truncate(time.Second), Until: e.Until}
-		if i := slices.IndexFunc(old.All, func(g change.Grant) bool { return g.Job != nil && g.Tag == e.Job }); i >= 0 {
-			g = old.All[i]
+		g, known := old.Job(e.Job)
+		if !known {
+			g = change.Grant{Change: cluster.RunChange(e.Run), Tag: e.Job, ID: e.Job, State: pace.Offered, Since: now.Truncate(time.Second), Until: e.Until}
 		}
-		g.Job = &change.Job{Manager: e.Manager, Gate: e.Gate, Disturbs: e.Disturbs, Cancel: e.Cancel, Kill: e.Kill}
+		g.Job = &e.JobGrant
 		jobs = append(jobs, g)
 	}
 	return old.WithJobs(jobs)
@@ -148,10 +139,7 @@ func (r *Runs) Disturbing(h *cluster.Host) (e Queued, ok bool) {
 	if r == nil || !strings.Contains(h.Grants.Value, `"disturbs"`) { // most are not decoded
 		return e, false
 	}
-	said, err := r.results.At(h.Node).Parse(h.Results)
-	if err != nil {
-		said.Value = Results{}
-	}
+	said, _ := r.results.At(h.Node).Parse(h.Results) // what cannot be read is empty
 	q := queueOf(change.GrantsIn(h).Value, said.Value)
 	i := slices.IndexFunc(q.Jobs, func(e Queued) bool { return e.Disturbs })
 	if i < 0 {

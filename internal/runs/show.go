@@ -545,7 +545,7 @@ func (st *readState) rebuilt(node string, members []cluster.Member) Queue {
 			continue
 		}
 		e := Queued{
-			Run: id, Manager: run.Request.OnManager, Gate: laneOf(*run, node).gate, Disturbs: run.disturbs(member),
+			Run: id, JobGrant: run.jobGrant(member),
 			Result: Result{Job: jobID(id, j.Attempt), Done: j.Done, Once: j.Once, State: Pending},
 		}
 		if i >= 0 {

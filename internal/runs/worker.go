@@ -68,7 +68,6 @@ type Worker struct {
 	grants  kv.Doc[change.Grants]
 	results kv.Doc[Results]
 	retry   time.Duration // the first pause after a failure
-	quiet   time.Duration // for how long nothing new begins once Consul's KV went backwards
 
 	learning sync.Mutex                  // held while now is compared and set
 	now      concurrency.Latest[granted] // as far as this node knows
@@ -100,12 +99,11 @@ func (w *Worker) learn(e kv.Entry[change.Grants]) {
 
 // job is the grant of a job; ok is false without one.
 func (g granted) job(job string) (e Queued, ok bool) {
-	for _, one := range g.Value.Jobs() {
-		if one.Tag == job {
-			return queued(one), true
-		}
+	one, ok := g.Value.Job(job)
+	if ok {
+		e = queued(one)
 	}
-	return e, false
+	return e, ok
 }
 
 // NewWorker returns a Worker; it does no I/O.
@@ -121,7 +119,7 @@ func NewWorker(o WorkerOptions) *Worker {
 	}
 	r := New(o.Store)
 	return &Worker{
-		o: o, runs: r, grants: change.GrantsAt(o.Store, o.Node), results: r.results.At(o.Node), retry: time.Second, quiet: change.AfterReset,
+		o: o, runs: r, grants: change.GrantsAt(o.Store, o.Node), results: r.results.At(o.Node), retry: time.Second,
 		saying: concurrency.NewExclusive(), hook: func(string) {},
 	}
 }
@@ -154,7 +152,9 @@ func (w *Worker) Run(ctx context.Context) error {
 func (w *Worker) watch(ctx context.Context) error {
 	failing := false
 	return w.grants.Watch(ctx, func(u kv.Update[change.Grants]) {
-		now, known := w.now.Get()
+		w.learning.Lock()
+		defer w.learning.Unlock()
+		now, _ := w.now.Get()
 		switch {
 		case u.Err != nil:
 			if !failing {
@@ -162,15 +162,12 @@ func (w *Worker) watch(ctx context.Context) error {
 			}
 			failing = true
 			return
-		case !u.Entry.Exists && known && now.Exists && !u.Reset:
+		case !u.Entry.Exists && now.Exists && !u.Reset:
 			w.o.Log.Warn("the grants of this node are gone from Consul; the last ones count", "key", w.grants.Key())
 			failing = false
 			return
 		}
 		failing = false
-		w.learning.Lock()
-		defer w.learning.Unlock()
-		now, _ = w.now.Get()
 		next := granted{u.Entry, now.reset}
 		if u.Reset { // what was said may not be stored
 			next.reset = time.Now()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
@@ -101,7 +102,7 @@ func (j *grantedJob) prestart(ctx context.Context, job *workflow.Job) error {
 // mayBegin returns when the job may begin, with j.control.
 func (j *grantedJob) mayBegin(ctx context.Context) (err error) {
 	now, _ := j.w.now.Get()
-	if until := now.reset.Add(j.w.quiet); !j.here && !now.reset.IsZero() && time.Now().Before(until) {
+	if until := change.QuietUntil(now.reset); !j.here && time.Now().Before(until) {
 		j.w.hook("quiet")
 		if err := concurrency.Sleep(ctx, time.Until(until)); err != nil {
 			return err
