@@ -15,7 +15,6 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consulmodel"
 	"github.com/jorc/jorc/internal/orchestrator"
-	"github.com/jorc/jorc/internal/runs"
 )
 
 // process is a program that can be killed and started again: the agent of a host, or an orchestrator.
@@ -258,8 +257,7 @@ func (w *world) newOrchestrator(name string) *process {
 		}
 		log := w.logger(l.name)
 		return orchestrator.New(orchestrator.Options{
-			Client: client, Prefix: "jorc", Cluster: "default", Node: name, Rollouts: true, Probe: reachable{}, Log: log,
-			Deciders: []orchestrator.Decider{orchestrator.ForRuns(runs.NewDecider(0, log), name)},
+			Client: client, Prefix: "jorc", Cluster: "default", Node: name, Grants: true, Probe: reachable{}, Log: log,
 		}).Run, nil
 	}}
 }

@@ -53,7 +53,7 @@ func TestAudit(t *testing.T) {
 	if begin == 0 {
 		t.Error("without an orchestrator the audit is empty")
 	}
-	stop := orchestrating(t, s)
+	stop := orchestrating(t, s.Client())
 	do(result{0, "", ""}, "join", "--node", "a", "--role", "db", "--role", "web", "--reason", "new disk")
 	do(result{0, "", ""}, "hold", "--node", "a", "--reason", "disk")
 	env["USER"] = "bob"
@@ -91,7 +91,7 @@ func TestAudit(t *testing.T) {
 	if got := auditLines(audited(t, env)[begin:]); !slices.Equal(got, want) {
 		t.Errorf("without an orchestrator the audit is:\n%q\nwant\n%q", got, want)
 	}
-	orchestrating(t, s)
+	orchestrating(t, s.Client())
 	consultest.Eventually(t, "the changes to be journalled", func(context.Context) error { return journalled(begin + len(want))() })
 	if got := auditLines(audited(t, env)[begin:]); !slices.Equal(got, want) {
 		t.Errorf("the next orchestrator journalled:\n%q\nwant\n%q", got, want)
@@ -220,7 +220,7 @@ func TestAuditFollow(t *testing.T) {
 	env["JORC_CLUSTER"], env["USER"] = "prod", "ann"
 	do := doer(t, env)
 	do(result{0, "", ""}, "init", "prod")
-	stop := orchestrating(t, s)
+	stop := orchestrating(t, s.Client())
 	var want []string
 	made := 0
 	change := func(n int) {
@@ -299,7 +299,7 @@ func TestAuditFollow(t *testing.T) {
 	})
 	stop()
 	change(3)
-	orchestrating(t, s)
+	orchestrating(t, s.Client())
 	change(3)
 	journalled()
 	wantPrinted("the changes over a change of orchestrator, while answers fail")

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
@@ -20,28 +22,17 @@ import (
 
 // orchestrating runs an orchestrator of the cluster "prod" until the test ends,
 // or the returned function is called.
-func orchestrating(t *testing.T, s *consultest.Server, deciders ...orchestrator.Decider) (stop func()) {
+func orchestrating(t *testing.T, client *consul.Client) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
-		o := orchestrator.Options{Client: s.Client(), Prefix: "jorc", Cluster: "prod", Node: "boss", Interval: time.Hour, Deciders: deciders}
+		o := orchestrator.Options{Client: client, Prefix: "jorc", Cluster: "prod", Node: "boss", Interval: time.Hour}
 		_ = orchestrator.New(o).Run(ctx) // nil
 	})
 	stop = sync.OnceFunc(func() { cancel(); running.Wait() })
 	t.Cleanup(stop)
 	return stop
-}
-
-// endless is a decider of which a cycle never ends.
-type endless struct{ asked chan struct{} }
-
-func (endless) Name() string { return "endless" }
-
-func (e endless) Decide(ctx context.Context, _ orchestrator.Input) error {
-	close(e.asked)
-	<-ctx.Done()
-	return ctx.Err()
 }
 
 // TestOrchestrateDiscarded: a request for a cycle while one runs reports that it
@@ -53,9 +44,17 @@ func TestOrchestrateDiscarded(t *testing.T) {
 	env["JORC_CLUSTER"] = "prod"
 	do := doer(t, env)
 	do(result{0, "", ""}, "init", "prod")
-	e := endless{make(chan struct{})}
-	orchestrating(t, s, e)
-	<-e.asked
+	proxy, reads := s.Proxy(), make(chan struct{})
+	begins := sync.OnceFunc(func() { close(reads) })
+	proxy.Do(func(r *http.Request) consultest.Fault {
+		if r.URL.Path != "/v1/catalog/services" || !r.URL.Query().Has("node-meta") { // what each cycle reads
+			return consultest.Fault{}
+		}
+		begins()
+		return consultest.Fault{Hang: true}
+	})
+	orchestrating(t, proxy.Client())
+	<-reads
 	do(result{0, "discarded\n", ""}, "orchestrate")
 	do(result{0, "{\n  \"cluster\": \"prod\",\n  \"outcome\": \"discarded\"\n}\n", ""}, "orchestrate", "-o", "json")
 }
@@ -92,7 +91,7 @@ func TestOrchestratorCommands(t *testing.T) {
 	do(result{2, "", "jorc: --timeout is -1s, but must be 0 or more; see 'jorc cluster orchestrate --help'\n"}, "orchestrate", "--timeout", "-1s")
 
 	do(result{0, "", ""}, "join", "--node", "a", "--role", "db", "--zone", "r1")
-	stop := orchestrating(t, s)
+	stop := orchestrating(t, s.Client())
 	wantJournal(t, s, 7)
 	do(result{0, "", ""}, "join", "--node", "b", "--role", "web")
 	wantJournal(t, s, 9)
@@ -160,7 +159,7 @@ func TestFollowEvents(t *testing.T) {
 	env["JORC_CLUSTER"] = "prod"
 	do := doer(t, env)
 	do(result{0, "", ""}, "init", "prod")
-	orchestrating(t, s)
+	orchestrating(t, s.Client())
 	wantJournal(t, s, 2)
 	var out output
 	var stderr bytes.Buffer

@@ -105,7 +105,7 @@ func (f *fleet) work(node string) {
 func (f *fleet) orchestrate() {
 	o := orchestrator.New(orchestrator.Options{
 		Client: f.server.Client(), Prefix: "jorc", Cluster: "prod", Node: f.server.Node, Interval: 200 * time.Millisecond,
-		Deciders: []orchestrator.Decider{orchestrator.ForRuns(runs.NewDecider(f.grace, nil), f.server.Node)},
+		Grants: true, RunGrace: f.grace,
 	})
 	f.all.Go(func() { _ = o.Run(f.ctx) })
 	f.eventually("the orchestrator", func() error {

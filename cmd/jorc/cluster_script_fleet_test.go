@@ -71,7 +71,7 @@ func newRebarFleet(t *testing.T, scripts map[string]string) *rebarFleet {
 	f.work(s.Node, boss, f.files["operator"])
 	o := orchestrator.New(orchestrator.Options{
 		Client: boss, Prefix: "jorc", Cluster: "prod", Node: s.Node, Interval: 200 * time.Millisecond,
-		Deciders: []orchestrator.Decider{orchestrator.ForRuns(runs.NewDecider(0, nil), s.Node)},
+		Grants: true,
 	})
 	f.all.Go(func() { _ = o.Run(f.ctx) })
 	mint := consul.ACLPolicy{Name: "mint", Rules: `acl = "write"`}

@@ -30,7 +30,6 @@ import (
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
-	"github.com/jorc/jorc/internal/runs"
 )
 
 // gatekeeper stands between clients and Consul: it counts requests and writes,
@@ -257,9 +256,8 @@ func (f *grantFleet) orchestrate(name string, g *gatekeeper) (stop func()) {
 		client = g.client(f)
 	}
 	o := orchestrator.New(orchestrator.Options{
-		Client: client, Prefix: "jorc", Cluster: "default", Node: name, Interval: time.Second, Rollouts: true, Quiet: time.Second, Log: testLog(name),
-		Deciders: []orchestrator.Decider{orchestrator.ForRuns(runs.NewDecider(0, nil), name)},
-		Lock:     kv.LeaseOptions{TTL: time.Second, LockDelay: -1},
+		Client: client, Prefix: "jorc", Cluster: "default", Node: name, Interval: time.Second, Grants: true, Quiet: time.Second, Log: testLog(name),
+		Lock: kv.LeaseOptions{TTL: time.Second, LockDelay: -1},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

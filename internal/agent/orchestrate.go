@@ -35,12 +35,9 @@ func (p *part) orchestrators(shown *fleetUI) []*orchestrator.Orchestrator {
 	for i, name := range names {
 		log := p.log.Named("orchestrator").With("cluster", name)
 		all[i] = orchestrator.New(orchestrator.Options{
-			Client: p.client, Prefix: p.conf.Prefix, Cluster: name, Node: p.node, Interval: conf.Interval, Rollouts: true, StageGates: conf.StageGates, Log: log,
+			Client: p.client, Prefix: p.conf.Prefix, Cluster: name, Node: p.node, Interval: conf.Interval, Grants: true, StageGates: conf.StageGates, Log: log,
 			Watcher: shown.watcher(name),
 			Sinks:   orchestrator.Sinks(conf.Sinks, p.log.Named("orchestrator")), // events name their cluster
-			Deciders: []orchestrator.Decider{
-				orchestrator.ForRuns(runs.NewDecider(0, log), p.node),
-			},
 		})
 	}
 	return all

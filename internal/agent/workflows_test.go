@@ -60,7 +60,7 @@ func (h *host) orchestrated() {
 	h.t.Helper()
 	o := orchestrator.New(orchestrator.Options{
 		Client: h.server.Client(), Prefix: "jorc", Cluster: "default", Node: "boss", Interval: time.Second,
-		Deciders: []orchestrator.Decider{orchestrator.ForRuns(runs.NewDecider(0, nil), "boss")},
+		Grants: true,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

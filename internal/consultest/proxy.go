@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -251,4 +252,36 @@ func (b *cutBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
 	b.left -= n
 	return n, err
+}
+
+// Writes returns what a request writes into Consul's KV, by key, and leaves its body to be read.
+func Writes(r *http.Request) map[string]string {
+	if r.Method != http.MethodPut {
+		return nil
+	}
+	body, err := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	if err != nil {
+		return nil
+	}
+	if key, one := strings.CutPrefix(r.URL.Path, "/v1/kv/"); one {
+		return map[string]string{key: string(body)}
+	}
+	var ops []struct {
+		KV struct {
+			Verb, Key string
+			Value     []byte
+		}
+	}
+	if r.URL.Path != "/v1/txn" || json.Unmarshal(body, &ops) != nil {
+		return nil
+	}
+	all := map[string]string{}
+	for _, op := range ops {
+		switch op.KV.Verb {
+		case "set", "cas":
+			all[op.KV.Key] = string(op.KV.Value)
+		}
+	}
+	return all
 }

@@ -3,6 +3,7 @@ package orchestrator_test
 import (
 	"context"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,36 +20,32 @@ func TestAnsweredLater(t *testing.T) {
 		s := newSite(t)
 		proxy := s.server.Proxy()
 		var failed atomic.Int64
-		refuse := func() {
-			proxy.Do(func(r *http.Request) (f consultest.Fault) {
-				if r.URL.Path == "/v1/kv/"+s.store.Path("orchestrate/next") && !r.URL.Query().Has("index") && failed.Add(1) == 1 {
-					f.Status = http.StatusInternalServerError
-				}
-				return f
-			})
-		}
 		begun, asked := make(chan struct{}), make(chan struct{})
-		first := true
-		d := &recorder{decide: func(ctx context.Context, _ orchestrator.Input) ([]orchestrator.Decision, error) {
-			if !first {
-				return nil, nil
-			}
-			first = false
+		goOn := sync.OnceFunc(func() { close(asked) })
+		t.Cleanup(goOn)
+		wait := sync.OnceFunc(func() { // the first cycle does
 			close(begun)
-			select {
-			case <-asked:
-			case <-ctx.Done():
+			<-asked
+		})
+		var refuses atomic.Bool
+		proxy.Do(func(r *http.Request) (f consultest.Fault) {
+			switch {
+			case cycleReads(r):
+				f.Late = wait
+			case refuses.Load() && r.URL.Path == "/v1/kv/"+s.store.Path("orchestrate/next") && !r.URL.Query().Has("index") && failed.Add(1) == 1:
+				f.Status = http.StatusInternalServerError
 			}
-			return nil, nil
-		}}
+			return f
+		})
+		refuse := func() { refuses.Store(true) }
 		o := quick(proxy.Client())
-		o.Interval, o.Deciders = time.Hour, []orchestrator.Decider{d}
+		o.Interval = time.Hour
 		orch, stop := s.start(o)
 		<-begun
 		if running {
 			refuse()
 		} else {
-			close(asked)
+			goOn()
 			s.eventually("the first cycle to be over", func() error {
 				if orch.Status().Cycles == 0 {
 					return errEventsPending
@@ -71,7 +68,7 @@ func TestAnsweredLater(t *testing.T) {
 			return nil
 		})
 		if running {
-			close(asked)
+			goOn()
 		}
 		s.join("a") // makes another cycle run
 		if err := <-answered; err != nil {

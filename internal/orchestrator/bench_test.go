@@ -75,7 +75,7 @@ func BenchmarkCycle(b *testing.B) {
 	o := quick(s.client)
 	o.Interval = time.Hour
 	o.Lock = kv.LeaseOptions{}
-	o.Deciders = []orchestrator.Decider{orchestrator.ForRuns(runs.NewDecider(0, nil), "boss")}
+	o.Grants = true
 	orch, _ := s.start(o)
 	s.eventually("the view", func() error {
 		if n := orch.Status().Aggregate.Nodes; n != members {

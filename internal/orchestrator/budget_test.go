@@ -1,23 +1,23 @@
 package orchestrator_test
 
 import (
-	"context"
 	"fmt"
+	"net/http"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
-	"github.com/jorc/jorc/internal/orchestrator"
+	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/runs"
 )
 
-// TestBudgetThatCannotBeRead: a budget that is damaged after a cycle began, and before its deciders read
-// again, holds a stage and a run that disturbs; both have one host once it can be read.
+// TestBudgetThatCannotBeRead: a budget that is damaged after a plan was made, and before Consul has what
+// it offers, holds a stage and a run that disturbs; both have one host once it can be read.
 func TestBudgetThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -31,18 +31,22 @@ func TestBudgetThatCannotBeRead(t *testing.T) {
 	s.must(nil, err)
 	_, _, err = runs.New(s.store).Ask(t.Context(), "r1", runs.Request{Workflow: "good", Disturbs: true}, "ann")
 	s.must(nil, err)
-	var damaged atomic.Bool
-	o := quick(s.client)
-	o.Interval, o.Rollouts = 50*time.Millisecond, true
-	o.Deciders = []orchestrator.Decider{
-		&recorder{name: "breaks the budget", decide: func(ctx context.Context, in orchestrator.Input) ([]orchestrator.Decision, error) {
-			if len(in.State.ActiveRuns) == 0 || damaged.Swap(true) {
-				return nil, nil
+	proxy := s.server.Proxy()
+	damage := sync.OnceFunc(func() {
+		if err := s.client.KVPut(t.Context(), &consul.KVPair{Key: control, Value: []byte("garbage")}); err != nil {
+			t.Error(err)
+		}
+	})
+	proxy.Do(func(r *http.Request) consultest.Fault {
+		for key := range consultest.Writes(r) {
+			if strings.HasSuffix(key, "/grants") && strings.Contains(key, "/host/") {
+				damage()
 			}
-			return nil, s.client.KVPut(ctx, &consul.KVPair{Key: control, Value: []byte("garbage")})
-		}},
-		orchestrator.ForRuns(runs.NewDecider(0, nil), "boss"),
-	}
+		}
+		return consultest.Fault{}
+	})
+	o := s.deciding()
+	o.Client = proxy.Client()
 	orch, _ := s.start(o)
 	s.eventually("the orchestrator to be idle", func() error {
 		if last := orch.Status().Last; last == nil || !strings.HasPrefix(last.Idle, cluster.KeyControl+" cannot be read") {

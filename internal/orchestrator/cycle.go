@@ -110,14 +110,13 @@ func (t *term) countFailures(ctx context.Context, r *Report) {
 	t.unsaved = nil
 }
 
-// steps are those of a cycle: last view, facts, new view, difference, save,
-// decide.
+// steps are those of a cycle: last view, facts, new view, difference, save.
 func (t *term) steps(ctx context.Context, r *Report) (again bool, err error) {
 	events, err := t.open(ctx)
 	if err != nil {
 		return false, err
 	}
-	if r.Trigger == triggerRequest && t.o.Rollouts {
+	if r.Trigger == triggerRequest && t.o.Grants {
 		if err := t.grants.settle(ctx); err != nil {
 			r.problem("decider", deciderRollout, err)
 		}
@@ -162,14 +161,7 @@ func (t *term) steps(ctx context.Context, r *Report) (again bool, err error) {
 	last := t.lastObserved()
 	seen := observe(state, v, last, t.began, now)
 	if r.Idle = idleReason(&state); r.Idle == "" {
-		if problem, _ := t.grants.problem.Get(); problem != nil {
-			r.problem("decider", deciderRollout, problem)
-		}
-		if problem, _ := t.grants.stageProblem.Get(); problem != nil {
-			r.problem("decider", deciderStages, problem)
-		}
-		err = t.decide(ctx, t.input(&state, now), r)
-		seen.runs, seen.runsKnown = runsProgress(t.o.Deciders)
+		t.grants.problems.report(r)
 	}
 	t.setObserved(seen)
 	if last == nil || len(events) > 0 {
@@ -230,7 +222,7 @@ func (r *Report) count(v View) {
 	}
 }
 
-// idleReason says why the deciders are not asked.
+// idleReason says why nothing is decided.
 func idleReason(s *cluster.State) string {
 	for _, key := range []string{cluster.KeyControl, cluster.KeyLeaders, cluster.KeyProfile} {
 		if err := s.Damaged[key]; err != nil {
@@ -244,26 +236,6 @@ func idleReason(s *cluster.State) string {
 		return "the cluster was never created: " + cluster.CreationHint(s.Cluster)
 	}
 	return ""
-}
-
-func (t *term) input(s *cluster.State, now time.Time) Input {
-	return Input{
-		Now: now, State: *s, Members: t.views.memberList(s, t.journal.View()),
-		Store: t.store, Session: t.held.Session(), Refresh: t.refresh,
-	}
-}
-
-// refresh reads the state as it is now, with its members but for those whose records cannot
-// be read: what is wrong with them is in the view.
-func (t *term) refresh(ctx context.Context) (cluster.State, []cluster.Member, error) {
-	s, err := t.watcher.State(ctx)
-	if err != nil {
-		return cluster.State{}, nil, err
-	}
-	if probes, known := t.probes.Get(); known {
-		s = s.WithProbes(probes)
-	}
-	return s, s.Members(nil), nil
 }
 
 // open reads what is current, at the beginning and after every failure to save.

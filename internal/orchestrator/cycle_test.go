@@ -138,9 +138,8 @@ func TestDamaged(t *testing.T) {
 		s.join(node, "db")
 		s.must(s.ledger.ReportVersion(t.Context(), node, "v1"))
 	}
-	d := &recorder{}
 	o := quick(s.client)
-	o.Interval, o.Deciders = 50*time.Millisecond, []orchestrator.Decider{d}
+	o.Interval = 50 * time.Millisecond
 	orch, _ := s.start(o)
 	s.wantEvents(0, "cluster_created", "cluster_changed", "leaders_changed", "member_joined a", "member_joined b", "member_joined c", "service_up web")
 	s.put("nodes/a", "garbage")
@@ -174,7 +173,6 @@ func TestDamaged(t *testing.T) {
 		}
 		return nil
 	})
-	asked := d.asked()
 	n := len(s.events())
 	for _, key := range []string{"current/control", "current/leaders"} {
 		s.put(key, "garbage")
@@ -189,8 +187,8 @@ func TestDamaged(t *testing.T) {
 	s.wantEvents(n, "document_damaged")
 	s.put("current/version", `{"format":99}`)
 	s.wantEvents(n+1, "document_damaged")
-	if asked == 0 || len(s.view().Cluster.Leaders) != 1 {
-		t.Errorf("deciders were asked %d times; the view's cluster is %+v", asked, s.view().Cluster)
+	if len(s.view().Cluster.Leaders) != 1 {
+		t.Errorf("the view's cluster is %+v", s.view().Cluster)
 	}
 }
 

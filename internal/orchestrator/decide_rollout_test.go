@@ -67,7 +67,7 @@ func TestRolloutDecidedOnce(t *testing.T) {
 		s.join(node, "web")
 	}
 	o := quick(s.client)
-	o.Interval, o.Rollouts = 100*time.Millisecond, true
+	o.Interval, o.Grants = 100*time.Millisecond, true
 	s.must(s.rollouts.Trigger(t.Context(), rollout.Request{Version: "v1", Policy: func(p *pace.Policy) { p.MaxParallel = pace.Amount{N: 1} }}))
 	const steps = 12
 	arrive := sync.OnceFunc(func() {
@@ -149,7 +149,7 @@ func TestDecidedBetween(t *testing.T) {
 		return consultest.Fault{}
 	})
 	o := quick(proxy.Client())
-	o.Interval, o.Rollouts = time.Hour, true
+	o.Interval, o.Grants = time.Hour, true
 	s.start(o)
 	s.eventually("the decision", func() error {
 		d, err := s.rollouts.Load(t.Context())

@@ -2,93 +2,68 @@ package orchestrator
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jorc/jorc/internal/budget"
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
 )
 
-// ForRuns returns the decider that spreads a cluster's runs over members; node
-// is the orchestrator's own.
-func ForRuns(d *runs.Decider, node string) Decider { return runsDecider{d, node} }
+// deciderRuns is the name under which reports show what was decided of runs.
+const deciderRuns = "runs"
 
-type runsDecider struct {
-	runs *runs.Decider
-	node string
-}
-
-// Name implements Decider.
-func (runsDecider) Name() string { return "runs" }
-
-// Decide implements Decider. What it decides is recorded on the way, each
-// transaction with its events.
-func (d runsDecider) Decide(ctx context.Context, in Input) (err error) {
-	_, rules := in.State.Profile.Params[runs.ParamRules]
-	idle := len(in.State.ActiveRuns)+len(d.runs.Denied()) == 0 && !rules
-	if in.State.Control.Budget == nil || idle {
-		err = d.decide(ctx, in, nil)
-	} else {
-		err = in.places.plan(ctx, func(ctx context.Context, r *round) error {
-			if idleReason(&r.State) != "" {
-				return nil // since the cycle began; the next one says so
-			}
-			return d.decide(ctx, in, r)
-		})
+// planRuns starts the runs that are due, and plans all that are in progress. again is when time alone changes them.
+func (g *granter) planRuns(ctx context.Context, r *round) (again time.Time, err error) {
+	if idleReason(&r.State) != "" {
+		g.setRuns(nil)
+		return again, nil // the cycle says so
 	}
-	if overtaken(err) {
-		err = nil // the next cycle plans again
+	if err := r.counted(); err != nil {
+		g.problems.set(deciderRuns, err) // until the rollout can be read
+		return again, nil
 	}
-	return err
-}
-
-// decide plans and writes; r is nil in a cluster without a budget, and while nothing can
-// begin. The state of the cycle is not older than what Decide wrote last, which was in the cycle before.
-func (d runsDecider) decide(ctx context.Context, in Input, r *round) error {
-	state := &in.State
-	if r != nil {
-		state = &r.State
-	}
-	gate, unreadable := rollout.GateRunIn(in.Store, &in.State)
+	gate, unreadable := rollout.GateRunIn(g.store, &r.State)
+	wrote := false
 	observed := runs.Observed{
-		Gates: append(slices.Clone(in.StageGates), gate), GatesKnown: unreadable == nil && in.StageGatesKnown,
-		Node: d.node, State: *state, Members: in.Members, Now: in.Now, Refresh: in.Refresh,
-		Record: func(ctx context.Context, decided []runs.Decision, also func(*kv.Txn)) error {
-			decisions := make([]Decision, len(decided))
-			for i, p := range decided {
-				decisions[i] = Decision{Kind: p.Kind, Node: p.Node, Text: p.Text, After: p.Run}
-				if p.Run != "" {
-					decisions[i].Change = cluster.RunChange(p.Run)
+		Node: g.o.Node, State: r.State, Members: g.members.list(&r.State, g.lastView()), Now: time.Now(), Quiet: r.ledger.Value.Quiet,
+		Gates: append(slices.Clone(g.gates), gate), GatesKnown: unreadable == nil && g.gatesKnown,
+		Refresh: func(ctx context.Context) (cluster.State, []cluster.Member, error) {
+			err := r.refresh(ctx)
+			return r.State, g.members.list(&r.State, g.lastView()), err
+		},
+		Barred: func(node string) string { return budget.Barred(&r.State, node) },
+		Left: func(d pace.Demand, taken []string) *pace.Account {
+			if r.State.Control.Budget == nil {
+				return nil
+			}
+			return r.left(d, taken...)
+		},
+		Commit: func(ctx context.Context, decided []runs.Decision, offers runs.Offers, do func(*kv.Txn)) error {
+			wrote = true
+			return r.write(ctx, transaction{by: deciderRuns, decisions: runDecisions(decided), offers: offers.Any, offered: offers.Disturbed, do: func(t *kv.Txn) {
+				if offers.Any { // a pause, a hold or a budget that came meanwhile counts
+					t.CheckIndex(cluster.KeyControl, r.State.Indexes[cluster.KeyControl])
 				}
-			}
-			return in.Record(ctx, decisions, also)
-		},
-		Barred: func(node string) string { return budget.Barred(state, node) },
-		Offer: func(ctx context.Context, nodes []string, commit func(also func(*kv.Txn)) error) error {
-			// A pause, a hold or a budget that came meanwhile counts.
-			control := func(t *kv.Txn) { t.CheckIndex(cluster.KeyControl, state.Indexes[cluster.KeyControl]) }
-			if r == nil {
-				return commit(control)
-			}
-			return r.offer(ctx, nodes, func(swap func(*kv.Txn)) error {
-				return commit(func(t *kv.Txn) { control(t); swap(t) })
-			})
+				do(t)
+			}})
 		},
 	}
-	if r == nil {
-		_, err := d.runs.Decide(ctx, in.Store, observed)
-		return err
+	_, err = g.decider.Decide(ctx, g.store, observed)
+	progress := g.decider.Progress()
+	g.setRuns(&progress)
+	if fatal(ctx, err) {
+		return again, err // the next round plans again
 	}
-	if _, err := r.account(pace.Demand{}); err != nil {
-		return err
-	}
-	observed.Left = func(d pace.Demand, taken []string) *pace.Account { return r.left(d, taken...) }
-	_, err := d.runs.Decide(ctx, in.Store, observed)
-	denied := d.runs.Denied()
+	g.problems.set(deciderRuns, err)
+	denied := g.decider.Denied()
 	for _, demand := range denied {
 		r.wants(demand)
 		r.last(demand)
@@ -96,16 +71,46 @@ func (d runsDecider) decide(ctx context.Context, in Input, r *round) error {
 	r.forget(func(name string) bool {
 		return strings.HasPrefix(name, runs.ChangeOf("")) && !slices.ContainsFunc(denied, func(d pace.Demand) bool { return d.Change == name })
 	})
+	switch {
+	case err != nil:
+		return time.Now().Add(lastGrantRetry), nil
+	case wrote:
+		return time.Now(), nil
+	}
+	return g.decider.NextDue(), nil
+}
+
+// fatal reports whether a round has to end with err: it is not known what it was made of, or what it wrote.
+func fatal(ctx context.Context, err error) bool {
+	ends := []error{kv.ErrConflict, kv.ErrLockLost, consul.ErrOutcomeUnknown, consul.ErrUnreachable, consul.ErrRateLimited}
+	return err != nil && (ctx.Err() != nil || slices.ContainsFunc(ends, func(e error) bool { return errors.Is(err, e) }))
+}
+
+// runDecisions are decisions about runs as a journal has them.
+func runDecisions(decided []runs.Decision) []Decision {
+	all := make([]Decision, len(decided))
+	for i, d := range decided {
+		all[i] = Decision{Kind: d.Kind, Node: d.Node, Text: d.Text, After: d.Run}
+		if d.Run != "" {
+			all[i].Change = cluster.RunChange(d.Run)
+		}
+	}
+	return all
+}
+
+// counted has it counted who is out of service, in a cluster with a budget.
+func (r *round) counted() error {
+	_, err := r.account(pace.Demand{})
 	return err
 }
 
-// runsProgress returns the progress of the cluster's runs; ok is false without a
-// decider of runs.
-func runsProgress(deciders []Decider) (p runs.Progress, ok bool) {
-	for _, d := range deciders {
-		if d, is := d.(runsDecider); is {
-			return d.runs.Progress(), true
-		}
+// refresh has the round continue with the state as it is now. It returns kv.ErrConflict if nothing may be decided any more.
+func (r *round) refresh(ctx context.Context) error {
+	if err := r.load(ctx); err != nil {
+		return err
 	}
-	return p, false
+	if why := idleReason(&r.State); why != "" {
+		return fmt.Errorf("%w: %s", kv.ErrConflict, why)
+	}
+	return r.counted()
 }

@@ -4,61 +4,57 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
-	"syscall"
+	"sync"
 	"testing"
 
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/workflow"
 )
 
-// dieAt makes an orchestrator's process decide about runs, and kill itself
-// before or after the transaction with the first event of a kind:
-// "before change_began".
-const dieAt = "ORCHESTRATOR_TEST_DIE"
-
-// dying kills its process.
-type dying struct {
-	orchestrator.Decider
-	when, kind string
+// granting runs an orchestrator in a process of its own.
+func (s *site) granting(env ...string) *process {
+	s.t.Helper()
+	return s.process(append(env, grantOn+"=yes")...)
 }
 
-func newDying(node, at string) dying {
-	when, kind, _ := strings.Cut(at, " ")
-	return dying{orchestrator.ForRuns(runs.NewDecider(0, nil), node), when, kind}
-}
-
-func (d dying) Decide(ctx context.Context, in orchestrator.Input) error {
-	record := in.Record
-	in.Record = func(ctx context.Context, decisions []orchestrator.Decision, also func(*kv.Txn)) error {
-		hit := slices.ContainsFunc(decisions, func(x orchestrator.Decision) bool { return x.Kind == d.kind })
-		if hit && d.when == "before" {
-			consultest.Die()
+// decidedIn reports whether a request to Consul has a decision of a kind.
+func (s *site) decidedIn(r *http.Request, kind string) bool {
+	for key, value := range consultest.Writes(r) {
+		if strings.HasPrefix(key, s.store.Path("orchestrate/decided/")) && strings.Contains(value, fmt.Sprintf("%q:%q", "kind", kind)) {
+			return true
 		}
-		err := record(ctx, decisions, also)
-		if hit && err == nil {
-			consultest.Die()
-		}
-		return err
 	}
-	return d.Decider.Decide(ctx, in)
+	return false
 }
 
-// dies runs an orchestrator that kills itself there.
-func (s *site) dies(t *testing.T, at string) {
-	t.Helper()
-	p := s.process(dieAt + "=" + at)
-	t.Cleanup(p.kill)
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = p.cmd.Wait() }() // the state says it all
-	consultest.Eventually(t, "an orchestrator to die "+at, func(context.Context) error {
+// dies runs an orchestrator in a process that is killed before or after Consul has the first decision of a
+// kind: "before change_began".
+func (s *site) dies(at string) {
+	s.t.Helper()
+	when, kind, _ := strings.Cut(at, " ")
+	proxy := s.server.Proxy()
+	started, ended := make(chan *process, 1), make(chan struct{})
+	die := sync.OnceFunc(func() { (<-started).kill(); close(ended) })
+	proxy.Do(func(r *http.Request) consultest.Fault {
+		switch {
+		case !s.decidedIn(r, kind):
+			return consultest.Fault{}
+		case when == "after":
+			return consultest.Fault{Late: die}
+		}
+		die()
+		return consultest.Fault{Hang: true}
+	})
+	started <- s.granting(orchestrateOn + "=" + proxy.Addr)
+	s.eventually("an orchestrator to die "+at, func() error {
 		select {
 		case <-ended:
 			return nil
@@ -66,9 +62,6 @@ func (s *site) dies(t *testing.T, at string) {
 			return errEventsPending
 		}
 	})
-	if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
-		t.Fatalf("the orchestrator ended otherwise: %v", p.cmd.ProcessState)
-	}
 }
 
 // worker does node's part in runs; workflow "good" succeeds, "bad" fails.
@@ -107,7 +100,7 @@ func TestRunsDecided(t *testing.T) {
 				id := when + "-" + kind
 				_, _, err := all.Ask(t.Context(), id, runs.Request{Workflow: "bad"}, "ann")
 				s.must(nil, err)
-				s.dies(t, when+" "+kind)
+				s.dies(when + " " + kind)
 				told := func() (got []string) {
 					for _, e := range s.events() {
 						if e.After == id {
@@ -116,10 +109,10 @@ func TestRunsDecided(t *testing.T) {
 					}
 					return got
 				}
-				if got, want := slices.Contains(told(), kind), when == "after"; got != want {
-					t.Errorf("%s is journalled: %v, want %v", kind, got, want)
+				if got, want := s.undelivered(kind), map[string]int{"after": 1}[when]; got != want {
+					t.Errorf("%d decisions %s wait for the journal, want %d", got, kind, want)
 				}
-				next := s.process(dieAt + "=never")
+				next := s.granting()
 				t.Cleanup(next.kill)
 				s.eventually("the run to have ended", func() error {
 					d, err := all.Show(t.Context(), id)
@@ -128,9 +121,12 @@ func TestRunsDecided(t *testing.T) {
 					}
 					return err
 				})
-				if got := told(); !slices.Equal(got, kinds) {
-					t.Errorf("got %v, want %v", got, kinds)
-				}
+				s.eventually("its events", func() error {
+					if got := told(); !slices.Equal(got, kinds) {
+						return fmt.Errorf("got %v, want %v", got, kinds)
+					}
+					return nil
+				})
 			})
 		}
 	}
@@ -160,8 +156,8 @@ func TestRulesDecided(t *testing.T) {
 		v, err := profile.ParseValue(step.rules)
 		s.must(nil, err)
 		s.must(s.cluster.Set(t.Context(), profile.Scope{}, runs.ParamRules, v, profile.Ref{}))
-		s.dies(t, "before "+step.kind)
-		next := s.process(dieAt + "=never")
+		s.dies("before " + step.kind)
+		next := s.granting()
 		s.eventually(fmt.Sprintf("step %d: %s", i, step.kind), func() error {
 			if count(step.kind) == 0 {
 				return errEventsPending
@@ -202,7 +198,7 @@ func TestScheduledRuleDecided(t *testing.T) {
 	s.must(nil, err)
 	s.must(s.cluster.Set(t.Context(), profile.Scope{}, runs.ParamRules, v, profile.Ref{}))
 	tables := kv.NewTree[runs.Timetable](s.store, "runs/.schedules/", 1)
-	next := s.process(dieAt + "=never")
+	next := s.granting()
 	s.eventually("the timetables", func() error {
 		all, err := tables.List(t.Context())
 		if len(all) < len(points) {
@@ -230,11 +226,11 @@ func TestScheduledRuleDecided(t *testing.T) {
 				}
 				return got
 			}
-			s.dies(t, p.when+" "+p.kind)
-			if got, want := slices.Contains(told(), p.kind), p.when == "after"; got != want {
-				t.Errorf("%s is journalled: %v, want %v", p.kind, got, want)
+			s.dies(p.when + " " + p.kind)
+			if got, want := s.undelivered(p.kind), map[string]int{"after": 1}[p.when]; got != want {
+				t.Errorf("%d decisions %s wait for the journal, want %d", got, p.kind, want)
 			}
-			next = s.process(dieAt + "=never")
+			next = s.granting()
 			want := started
 			if p.kind == event.RuleMissed {
 				want = []string{p.kind}

@@ -45,15 +45,15 @@ func (g *granter) stages(ctx context.Context, r *round) (again time.Time, err er
 		case err != nil:
 			unknown = true
 		}
-		if errors.Is(err, kv.ErrConflict) || errors.Is(err, kv.ErrLockLost) || ctx.Err() != nil {
+		if fatal(ctx, err) {
 			return again, err // the next round plans again
 		}
 		errs, again = append(errs, err), pace.Earliest(again, due)
 	}
 	if !unknown {
-		g.gates.Set(gates)
+		g.gates, g.gatesKnown = gates, true
 	}
-	g.stageProblem.Set(errors.Join(errs...))
+	g.problems.set(deciderStages, errors.Join(errs...))
 	return again, nil
 }
 

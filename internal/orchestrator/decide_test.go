@@ -4,142 +4,135 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
-	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/orchestrator"
+	"github.com/jorc/jorc/internal/runs"
 )
 
-// recorder is a decider that decides what the test says and notes what it was asked.
-type recorder struct {
-	name   string
-	mu     sync.Mutex
-	inputs []orchestrator.Input
-	decide func(ctx context.Context, in orchestrator.Input) ([]orchestrator.Decision, error)
+// asksFor asks for a run that has a job for each member.
+func (s *site) asksFor(id string) {
+	s.t.Helper()
+	s.must(s.run(id))
 }
 
-func (r *recorder) Name() string { return r.name }
+func (s *site) run(id string) (runs.Run, error) {
+	r, _, err := runs.New(s.store).Ask(s.t.Context(), id, runs.Request{Workflow: "good"}, "ann")
+	return r, err
+}
 
-func (r *recorder) Decide(ctx context.Context, in orchestrator.Input) error {
-	r.mu.Lock()
-	r.inputs = append(r.inputs, in)
-	r.mu.Unlock()
-	if r.decide == nil {
+// granted waits until a run has begun.
+func (s *site) granted(id string) {
+	s.t.Helper()
+	s.eventually("run "+id+" to be granted", func() error {
+		if !s.has(id) {
+			return errEventsPending
+		}
 		return nil
-	}
-	decisions, err := r.decide(ctx, in)
-	if err != nil || len(decisions) == 0 {
-		return err
-	}
-	return in.Record(ctx, decisions, nil)
+	})
 }
 
-func (r *recorder) asked() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.inputs)
+// has reports whether a host has a grant of a run.
+func (s *site) has(id string) bool {
+	s.t.Helper()
+	pairs, _, err := s.client.KVList(s.t.Context(), s.store.Path(cluster.PrefixHosts), consul.Query{Consistent: true})
+	s.must(nil, err)
+	return slices.ContainsFunc(pairs, func(p *consul.KVPair) bool {
+		return strings.HasSuffix(p.Key, "/grants") && strings.Contains(string(p.Value), fmt.Sprintf("%q", cluster.RunChange(id)))
+	})
 }
 
-// TestDeciders: decisions are journalled with what carries them out, of one that
-// no longer holds nothing happens, and a decider that fails stops no other.
-func TestDeciders(t *testing.T) {
+// TestDecisions: decisions are journalled and reported, what is planned of one kind of changes does not wait for another that cannot
+// be planned, and cycles that always find the same problem write nothing.
+func TestDecisions(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
+	s.host("a", "10.0.0.1", "passing", "passing")
 	s.join("a", "db")
-	count := kv.NewText(s.store, "counter")
-	bad := &recorder{name: "bad", decide: func(context.Context, orchestrator.Input) ([]orchestrator.Decision, error) {
-		return nil, errors.New("no idea")
-	}}
-	good := &recorder{name: "good"}
-	good.decide = func(ctx context.Context, in orchestrator.Input) ([]orchestrator.Decision, error) {
-		e, err := count.Get(ctx)
-		if err != nil || len(e.Value) >= 3 {
-			return nil, err
-		}
-		swap := func(t *kv.Txn) { count.In(in.Store).SwapIn(t, e, e.Value+"x") }
-		counted := []orchestrator.Decision{{Kind: "counted", Text: fmt.Sprint(len(e.Value) + 1), Reason: "not yet three"}}
-		if err := in.Record(ctx, counted, swap); err != nil {
-			return nil, err
-		}
-		if err := in.Record(ctx, []orchestrator.Decision{{Kind: "twice", Text: "never"}}, swap); !errors.Is(err, kv.ErrConflict) {
-			t.Errorf("a decision on what the first has changed: %v", err)
-		}
-		return []orchestrator.Decision{{Kind: "thought", Node: "a", Text: "nothing to do"}}, nil
-	}
-	o := quick(s.client)
-	o.Interval, o.Deciders = 50*time.Millisecond, []orchestrator.Decider{bad, good}
-	orch, _ := s.start(o)
-	events := s.wantEvents(0, "cluster_created", "cluster_changed", "leaders_changed", "member_joined a",
-		"counted", "thought a", "counted", "thought a", "counted", "thought a")
-	if e := events[4]; e.Text != "1: not yet three" {
-		t.Errorf("%+v", e)
-	}
-	good.mu.Lock()
-	first := good.inputs[0]
-	good.mu.Unlock()
-	if len(first.Members) != 1 || first.State.Control.Paused != nil || first.Session == "" {
-		t.Errorf("the first question was %+v", first)
-	}
-	s.eventually("reports of six decisions", func() error { // a report comes after its events
+	s.worker("a")
+	s.put(cluster.ReportKey("a"), `{"format":1,"stages":{"edge":{"policy":{"max_parallel":"1"},"wants":"c","changed":{"list":[{"name":"key a","digest":"d"}]}}}}`)
+	s.put(cluster.StageStateKey("edge"), "garbage")
+	orch, _ := s.start(s.deciding())
+	s.asksFor("r")
+	s.wantEvents(0, "cluster_created", "cluster_changed", "leaders_changed", "member_joined a", "service_up web", "change_began", "change_step_began", "change_done")
+	s.eventually("reports of three decisions", func() error { // a report comes after its events
 		decided := 0
 		for _, r := range s.reports() {
 			decided += r.Decided
 		}
-		if decided != 6 {
+		if decided != 3 {
 			return fmt.Errorf("%d: %+v", decided, s.reports())
 		}
 		return nil
 	})
-	if names, err := kv.NewTextTree(s.store, "orchestrate/decided/").Names(t.Context()); err != nil || len(names) > 0 {
-		t.Errorf("not journalled yet: %v, %v", names, err)
+	if n := s.undelivered(""); n > 0 {
+		t.Errorf("%d decisions are not journalled", n)
 	}
 	s.cyclesPass(orch, 1)
-	if last := orch.Status().Last; last.Outcome != orchestrator.OutcomePartial || len(last.Problems) != 1 || last.Problems[0].Why != "no idea" {
+	if last := orch.Status().Last; last.Outcome != orchestrator.OutcomePartial || len(last.Problems) != 1 || last.Problems[0].Name != "stages" {
 		t.Errorf("last report %+v", last)
 	}
 	before := s.index()
 	s.cyclesPass(orch, 3)
 	if now := s.index(); now != before {
-		t.Error("a decider that always fails in the same way makes cycles write")
+		t.Error("a kind of changes that can never be planned makes cycles write")
 	}
-	s.must(s.cluster.Pause(t.Context(), cluster.Hold{Since: time.Now()}))
-	s.eventually("a question with the pause", func() error {
-		good.mu.Lock()
-		defer good.mu.Unlock()
-		if good.inputs[len(good.inputs)-1].State.Control.Paused == nil {
-			return errEventsPending
-		}
-		return nil
-	})
 }
 
-// TestObserveOnly: views, events and reports continue, and no decider is asked.
+// TestObserveOnly: views, events and reports continue, and nothing is granted.
 func TestObserveOnly(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.must(s.cluster.SetObserveOnly(t.Context(), true, cluster.Hold{Since: time.Now(), Reason: "look"}))
-	d := &recorder{}
-	o := quick(s.client)
-	o.Interval, o.Deciders = 50*time.Millisecond, []orchestrator.Decider{d}
-	orch, _ := s.start(o)
+	orch, _ := s.start(s.deciding())
 	s.wantEvents(0, "cluster_created", "cluster_changed", "cluster_changed")
 	s.join("a")
 	s.wantEvents(3, "leaders_changed", "member_joined a")
-	s.cyclesPass(orch, 1)
-	if idle := orch.Status().Last.Idle; !strings.HasPrefix(idle, "observe only: since ") || d.asked() != 0 {
-		t.Errorf("idle: %q, asked %d times", idle, d.asked())
+	s.asksFor("r")
+	s.cyclesPass(orch, 3)
+	if idle := orch.Status().Last.Idle; !strings.HasPrefix(idle, "observe only: since ") || s.has("r") {
+		t.Errorf("idle: %q; the run is granted: %v", idle, s.has("r"))
 	}
+	s.host("a", "10.0.0.1", "passing", "passing")
 	s.must(s.cluster.SetObserveOnly(t.Context(), false, cluster.Hold{}))
-	s.eventually("the decider to be asked", func() error {
-		if d.asked() == 0 {
-			return errEventsPending
+	s.granted("r")
+}
+
+// stepped returns a client with which each cycle of an orchestrator that grants nothing sends to begin when it reads, and then to end
+// before it continues.
+func (s *site) stepped() (client *consul.Client, begin, end chan struct{}) {
+	proxy := s.server.Proxy()
+	begin, end = make(chan struct{}), make(chan struct{})
+	over := make(chan struct{})
+	s.t.Cleanup(func() { close(over) })
+	proxy.Do(func(r *http.Request) consultest.Fault {
+		if !cycleReads(r) {
+			return consultest.Fault{}
 		}
-		return nil
+
+		return consultest.Fault{Late: func() {
+			for _, c := range []chan struct{}{begin, end} {
+				select {
+				case c <- struct{}{}:
+				case <-over:
+				case <-r.Context().Done():
+				}
+			}
+		}}
 	})
+	return proxy.Client(), begin, end
+}
+
+// cycleReads reports whether a request is one that each cycle makes once, and nothing else.
+func cycleReads(r *http.Request) bool {
+	return r.URL.Path == "/v1/catalog/services" && r.URL.Query().Has("node-meta")
 }
 
 // TestAsk: a cycle that is asked for runs at once and is reported; while one
@@ -150,18 +143,9 @@ func TestAsk(t *testing.T) {
 	if _, err := orchestrator.Ask(t.Context(), s.store, "me"); !errors.Is(err, orchestrator.ErrNoOrchestrator) {
 		t.Errorf("Ask without an orchestrator: %v", err)
 	}
-	begin, end := make(chan struct{}), make(chan struct{})
-	d := &recorder{decide: func(ctx context.Context, in orchestrator.Input) ([]orchestrator.Decision, error) {
-		for _, c := range []chan struct{}{begin, end} {
-			select {
-			case c <- struct{}{}:
-			case <-ctx.Done():
-			}
-		}
-		return nil, nil
-	}}
-	o := quick(s.client)
-	o.Interval, o.Deciders = time.Hour, []orchestrator.Decider{d}
+	client, begin, end := s.stepped()
+	o := quick(client)
+	o.Interval = time.Hour
 	orch, stop := s.start(o)
 	<-begin // the first cycle runs
 	if r, err := orchestrator.Ask(t.Context(), s.store, "me"); err != nil || r != nil {
@@ -224,22 +208,17 @@ func TestDamagedRequests(t *testing.T) {
 	})
 }
 
-// TestSlowCluster: a cluster whose deciders take for ever delays no other.
+// TestSlowCluster: a cluster whose cycle takes for ever delays no other.
 func TestSlowCluster(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	slow, asked := &recorder{}, make(chan struct{})
-	slow.decide = func(ctx context.Context, _ orchestrator.Input) ([]orchestrator.Decision, error) {
-		close(asked)
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}
 	other := cluster.New(s.client, "jorc", "other")
 	s.must(other.Init(t.Context(), cluster.InitOptions{}))
-	o := quick(s.client)
-	o.Cluster, o.Deciders = "other", []orchestrator.Decider{slow}
+	client, begin, _ := s.stepped()
+	o := quick(client)
+	o.Cluster = "other"
 	s.start(o)
-	<-asked
+	<-begin
 	s.start(quick(s.client))
 	s.wantEvents(0, "cluster_created", "cluster_changed")
 	s.join("a")

@@ -88,8 +88,8 @@ func (o *Orchestrator) Collect(out *metrics.Exposition) {
 	}
 	f.collectFiles(o.store, seen)
 	f.collectLeases(&seen.state)
-	if seen.runsKnown {
-		f.collectRuns(seen.runs)
+	if progress := o.lastRuns(); progress != nil {
+		f.collectRuns(*progress)
 	}
 }
 

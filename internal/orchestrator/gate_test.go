@@ -55,8 +55,7 @@ func newGateSite(t *testing.T, script string, policy func(*pace.Policy)) *gateSi
 
 func (g *gateSite) options() orchestrator.Options {
 	o := quick(g.client)
-	o.Interval, o.Rollouts = 100*time.Millisecond, true
-	o.Deciders = []orchestrator.Decider{orchestrator.ForRuns(runs.NewDecider(0, nil), "boss")}
+	o.Interval, o.Grants = 100*time.Millisecond, true
 	return o
 }
 

@@ -5,12 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/runs"
 )
 
 // gatherReports is for how long reports are gathered before grants are planned.
@@ -20,26 +24,55 @@ const gatherReports = 10 * time.Millisecond
 // restored: hosts report meanwhile what they are at.
 const quietAfterRestore = time.Minute
 
-// granter moves the rollout and the stages from step to step, and offers grants to hosts, beside the cycles: it
+// granter moves changes of all kinds from step to step, and offers grants to hosts, beside the cycles: it
 // neither waits for them nor for events to be journalled.
 type granter struct {
 	*term
-	wake concurrency.Signal
-	// problem is why the rollout cannot be planned; nil: it can.
-	problem concurrency.Latest[error]
+	wake     concurrency.Signal
+	problems problems
 	// history has what orchestrators know of the rollouts before; nil: it is to be read. Only a pass
 	// uses it, in its round.
 	history *rollout.Stored
 
-	// stageProblem is why stages cannot be planned; nil: they can. gates are the runs that their gates wait for; not set: they
-	// are not known yet. settled are the stages in which nothing was left to do: they are planned again once a host reports news.
-	stageProblem concurrency.Latest[error]
-	gates        concurrency.Latest[[]string]
-	settled      map[string]bool
+	// gates are the runs that gates of stages wait for; gatesKnown: it is known of all stages. settled are the stages in which
+	// nothing was left to do: they are planned again once a host reports news.
+	gates      []string
+	gatesKnown bool
+	settled    map[string]bool
+
+	decider *runs.Decider
+	members memberList
+}
+
+// problems is why changes of a kind cannot be planned, by decider.
+type problems struct {
+	mu  sync.Mutex
+	all map[string]error
+}
+
+// set notes why what a decider plans cannot be planned; nil: it can.
+func (p *problems) set(decider string, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.all == nil {
+		p.all = map[string]error{}
+	}
+	p.all[decider] = err
+}
+
+// report adds them to a report.
+func (p *problems) report(r *Report) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, decider := range slices.Sorted(maps.Keys(p.all)) {
+		if err := p.all[decider]; err != nil {
+			r.problem("decider", decider, err)
+		}
+	}
 }
 
 func newGranter(t *term) *granter {
-	return &granter{term: t, wake: t.watcher.Changes(), settled: map[string]bool{}}
+	return &granter{term: t, wake: t.watcher.Changes(), settled: map[string]bool{}, decider: runs.NewDecider(t.o.RunGrace, t.o.Log)}
 }
 
 // Pauses after a pass that failed.
@@ -55,7 +88,7 @@ func (g *granter) run(ctx context.Context) error {
 		case err != nil:
 			pause := retry.Next()
 			if !errors.Is(err, kv.ErrConflict) {
-				g.problem.Set(err)
+				g.problems.set(deciderRollout, err)
 				g.o.Log.Warn("what hosts are granted is planned again", "error", err, "again_in", pause)
 			}
 			_ = concurrency.Sleep(ctx, pause) // ends with ctx
@@ -73,7 +106,7 @@ func (g *granter) plan(ctx context.Context) (again time.Time, err error) {
 		if again, err = g.pass(ctx, r); err != nil {
 			return err
 		}
-		for _, one := range []func(context.Context, *round) (time.Time, error){g.leases, g.stages} {
+		for _, one := range []func(context.Context, *round) (time.Time, error){g.leases, g.stages, g.planRuns} {
 			due, err := one(ctx, r)
 			if err != nil {
 				return err
@@ -116,7 +149,7 @@ func (g *granter) pass(ctx context.Context, r *round) (again time.Time, err erro
 	decides := idleReason(&r.State) == ""
 	s, state, err := r.rollout()
 	if decides {
-		g.problem.Set(cmp.Or(s.Damaged, err)) // hosts go by what they read last
+		g.problems.set(deciderRollout, cmp.Or(s.Damaged, err)) // hosts go by what they read last
 	}
 	if err != nil || s.Damaged != nil {
 		r.wants(pace.Demand{Change: changeVersion})

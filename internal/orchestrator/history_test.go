@@ -60,7 +60,7 @@ func TestHistory(t *testing.T) {
 	s.host("a", "10.0.0.1", "passing", "passing")
 	s.join("a", "web")
 	o := quick(s.client)
-	o.Rollouts = true
+	o.Grants = true
 	s.start(o)
 	trigger := func(version string, policy func(*pace.Policy)) {
 		t.Helper()
@@ -111,7 +111,7 @@ func TestHistoryKept(t *testing.T) {
 	s.must(s.rollouts.Trigger(t.Context(), rollout.Request{Version: "v1"}))
 	s.must(s.cluster.ReportVersion(t.Context(), "a", "v1"))
 	o := quick(s.client)
-	o.Rollouts = true
+	o.Grants = true
 	s.start(o)
 	s.wantKnown("v1", true)
 	names, err := s.rollouts.RecordNames(t.Context())
@@ -129,7 +129,7 @@ func TestHistoryExactlyOnce(t *testing.T) {
 	s := newSite(t)
 	s.host("a", "10.0.0.1", "passing", "passing")
 	s.join("a", "web")
-	p, other := s.process(paceOn+"=1"), s.process(paceOn+"=1")
+	p, other := s.granting(), s.granting()
 	ctx := cluster.WithAuthor(t.Context(), cluster.Author{Command: "test", By: func(context.Context) (string, error) { return "ann", nil }})
 	const rounds = 12
 	for i := range rounds {
@@ -143,7 +143,7 @@ func TestHistoryExactlyOnce(t *testing.T) {
 			p, other = other, p
 		}
 		p.kill() // the one that works, at any point of the record of the rollout's end
-		p = s.process(paceOn + "=1")
+		p = s.granting()
 		if i%2 == 0 {
 			s.wantKnown(fmt.Sprintf("v%d", i), true)
 		}

@@ -1,26 +1,28 @@
 package orchestrator_test
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
-	"github.com/jorc/jorc/internal/orchestrator"
+	"github.com/jorc/jorc/internal/runs"
 )
 
 // TestIdle: while any of the documents that decisions are made of cannot be read
-// no decider is asked, and that continues by itself when it can.
+// nothing is granted, and that continues by itself when it can.
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
+	s.host("a", "10.0.0.1", "passing", "passing")
 	s.join("a")
+	s.worker("a")
 	s.must(s.cluster.Pause(t.Context(), cluster.Hold{Since: time.Now()})) // so that there is such a document
-	d := &recorder{}
-	o := quick(s.client)
-	o.Interval, o.Deciders = 50*time.Millisecond, []orchestrator.Decider{d}
-	orch, _ := s.start(o)
+	s.must(s.cluster.Resume(t.Context()))
+	orch, _ := s.start(s.deciding())
 	idle := func(want string) {
 		t.Helper()
 		s.eventually(fmt.Sprintf("idle: %q", want), func() error {
@@ -36,12 +38,20 @@ func TestIdle(t *testing.T) {
 		s.must(nil, err)
 		s.put(key, "garbage")
 		idle(key + " cannot be read: nothing is decided on what may be wrong")
-		before := d.asked()
+		id := strings.ReplaceAll(key, "/", "-")
+		s.asksFor(id)
 		s.cyclesPass(orch, 3)
-		if n := d.asked(); n != before {
-			t.Errorf("%s: the decider was asked %d times more", key, n-before)
+		if s.has(id) {
+			t.Errorf("%s: a run is granted", key)
 		}
 		s.put(key, string(good.Value))
 		idle("")
+		s.eventually("the end of run "+id, func() error {
+			r, err := runs.New(s.store).Run(t.Context(), id)
+			if err == nil && r.State != runs.Done {
+				err = errors.New(string(r.State))
+			}
+			return err
+		})
 	}
 }

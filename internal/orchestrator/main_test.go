@@ -29,7 +29,7 @@ const (
 	orchestrateOn = "ORCHESTRATOR_TEST_ON"
 	sinkTo        = "ORCHESTRATOR_TEST_SINK"
 	secretIn      = "ORCHESTRATOR_TEST_SECRET"
-	paceOn        = "ORCHESTRATOR_TEST_ROLLOUTS" // not empty: it decides on rollouts
+	grantOn       = "ORCHESTRATOR_TEST_GRANTS" // not empty: it grants hosts something
 )
 
 // sendTo, set to a path, makes the test's program send one event to a file there
@@ -67,12 +67,7 @@ func TestMain(m *testing.M) {
 		if hook := os.Getenv(sinkTo); hook != "" {
 			o.Sinks = []orchestrator.Sink{orchestrator.NewWebhookSink(hook, os.Getenv(secretIn))}
 		}
-		if at := os.Getenv(dieAt); at != "" {
-			o.Deciders = []orchestrator.Decider{newDying(o.Node, at)}
-		}
-		if os.Getenv(paceOn) != "" {
-			o.Rollouts = true
-		}
+		o.Grants = os.Getenv(grantOn) != ""
 		_ = orchestrator.New(o).Run(context.Background()) // it is killed
 		return
 	}

@@ -22,11 +22,10 @@ import (
 	"github.com/jorc/jorc/internal/stage"
 )
 
-// deciding are quick options with the deciders of an agent.
+// deciding are quick options with which hosts are granted something, as by an agent.
 func (s *site) deciding() orchestrator.Options {
 	o := quick(s.client)
-	o.Interval, o.Rollouts = 50*time.Millisecond, true
-	o.Deciders = []orchestrator.Decider{orchestrator.ForRuns(runs.NewDecider(0, nil), "boss")}
+	o.Interval, o.Grants = 50*time.Millisecond, true
 	return o
 }
 

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/runs"
 )
@@ -21,7 +20,7 @@ func TestMinHealthyWakes(t *testing.T) {
 		s.worker(node)
 	}
 	o := quick(s.client)
-	o.Interval, o.Deciders = time.Hour, []orchestrator.Decider{orchestrator.ForRuns(runs.NewDecider(0, nil), "boss")}
+	o.Interval, o.Grants = time.Hour, true
 	s.start(o)
 	one, err := pace.ParseAmount("1")
 	s.must(nil, err)

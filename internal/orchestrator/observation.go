@@ -10,7 +10,6 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
-	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -25,9 +24,6 @@ type observation struct {
 	// agentDown is since when the agents of hosts that are up have been down, as far as
 	// this orchestrator saw it.
 	agentDown map[string]time.Time
-
-	runs      runs.Progress
-	runsKnown bool // the deciders were asked
 }
 
 // observe returns the observation of a cycle; before is the previous one of the same

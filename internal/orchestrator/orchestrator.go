@@ -1,8 +1,8 @@
 // Package orchestrator runs cycles for one cluster while it holds the cluster's
 // orchestration lock. A cycle reads the state, compares it with the last view,
-// journals the differences as events, asks the deciders, and writes a report.
-// Everything it writes is fenced by the lock. Beside the cycles a pass plans the
-// rollout whenever something changed.
+// journals the differences as events, and writes a report.
+// Everything it writes is fenced by the lock. Beside the cycles a pass plans changes of
+// all kinds whenever something changed.
 //
 // What is decided stands at a key of its own from the transaction that carries it out until a
 // cycle has journalled it, so that no decision waits for the journal and each becomes an event once.
@@ -31,6 +31,7 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/runs"
 )
 
 // Options are what an Orchestrator needs. Client, Cluster and Node must be set.
@@ -40,10 +41,10 @@ type Options struct {
 	Cluster  string
 	Node     string        // who this is; shown to others
 	Interval time.Duration // between cycles while nothing happens; default 10 s
-	Deciders []Decider     // asked in this order
 	Sinks    []Sink        // each name once
 	Probe    Probe         // default: TCP to the port on which the local agent gossips
-	Rollouts bool          // plan what reaches the hosts, and offer them grants
+	Grants   bool          // plan what reaches the hosts, and offer them grants
+	RunGrace time.Duration // how long an agent may be down before its job of a run is lost; default runs.DefaultGrace
 	// StageGates are the workflows that may be gates of stages.
 	StageGates []string
 	Quiet      time.Duration // without grants after Consul's KV was restored; default 1 min
@@ -64,7 +65,8 @@ type Orchestrator struct {
 
 	mu       sync.Mutex
 	status   Status
-	observed *observation // by the last cycle; nil: it does not orchestrate
+	observed *observation   // by the last cycle; nil: it does not orchestrate
+	runs     *runs.Progress // as the last pass left them; nil: it does not plan them
 	// keeps is until when this host is taken out while it holds the lock: no other
 	// candidate took it.
 	keeps time.Time
@@ -163,7 +165,7 @@ func (o *Orchestrator) work(held *kv.Lease) (given bool) {
 	o.o.Log.Info("orchestrating the cluster")
 	o.setStatus(func(s *Status) { s.Active, s.Since, s.Epoch = true, time.Now().UTC(), held.Epoch() })
 	defer o.setStatus(func(s *Status) { s.Active, s.Since, s.Epoch, s.Sinks, s.Fails = false, time.Time{}, 0, nil, 0 })
-	defer o.setObserved(nil)
+	defer func() { o.setObserved(nil); o.setRuns(nil) }()
 	t := newTerm(o, held)
 	o.o.Watcher.Set(t.watcher)
 	defer o.o.Watcher.Set(nil)
@@ -230,6 +232,28 @@ func (o *Orchestrator) lastObserved() *observation {
 	return o.observed
 }
 
+// setRuns notes how far the runs are; nil: that is not known.
+func (o *Orchestrator) setRuns(p *runs.Progress) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.runs = p
+}
+
+// lastRuns returns how far the runs are; nil: that is not known.
+func (o *Orchestrator) lastRuns() *runs.Progress {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.runs
+}
+
+// lastView returns the view that the last cycle saw.
+func (o *Orchestrator) lastView() View {
+	if seen := o.lastObserved(); seen != nil {
+		return seen.view
+	}
+	return View{}
+}
+
 // term is what one holder of the lock knows; it ends with the lock.
 type term struct {
 	*Orchestrator
@@ -288,7 +312,7 @@ func (t *term) run(ctx context.Context) {
 	g.Go(func() error { return t.requests.watch(ctx, t) })
 	g.Go(func() error { return t.sinks.run(ctx) })
 	g.Go(func() error { return t.cycles(ctx) })
-	if t.o.Rollouts {
+	if t.o.Grants {
 		g.Go(func() error { return t.grants.run(ctx) })
 	}
 	_ = g.Wait() // all of them end with ctx
@@ -298,7 +322,7 @@ func (t *term) run(ctx context.Context) {
 // data was restored, since what was read before may no longer hold.
 func (t *term) watch(ctx context.Context) error {
 	err := t.watcher.Run(ctx)
-	if errors.Is(err, cluster.ErrRestored) && t.o.Rollouts {
+	if errors.Is(err, cluster.ErrRestored) && t.o.Grants {
 		t.places.over.Store(true) // the others must not wait until Quiet is written
 		t.o.Log.Warn("Consul's KV was restored: nothing is granted for a while", "for", t.o.Quiet)
 		if err := t.places.offers.Quiet(ctx, time.Now().UTC().Truncate(time.Second).Add(t.o.Quiet)); err != nil {
@@ -337,7 +361,7 @@ func (t *term) cycles(ctx context.Context) error {
 		case again:
 			due.due = due.earliest
 		default:
-			due.due = pace.Earliest(due.due, nextDue(t.o.Deciders), t.controlChange)
+			due.due = pace.Earliest(due.due, t.controlChange)
 		}
 		trigger = triggerDue
 	}

@@ -3,7 +3,6 @@ package orchestrator
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync/atomic"
@@ -41,7 +40,7 @@ func newPlaces(t *term) *places {
 	return &places{t: t, mu: concurrency.NewExclusive(), rollouts: rollouts, offers: change.NewOffers(t.held), demands: map[string]pace.Demand{}}
 }
 
-// round is the turn of the planners of a pass, or of a cycle's.
+// round is the turn of the planners of a pass.
 type round struct {
 	places *places
 	State  cluster.State // with the results of probes
@@ -96,8 +95,15 @@ func (p *places) begin(ctx context.Context) (r *round, err error) {
 	}
 	p.renewed = false // until the round has ended well
 	r = &round{places: p, ledger: p.ledger}
+	return r, r.load(ctx)
+}
+
+// load reads the state.
+func (r *round) load(ctx context.Context) (err error) {
+	p := r.places
+	r.read, r.base = nil, nil
 	if r.State, err = p.t.watcher.State(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	if r.State.Control.Budget == nil { // nothing waits for a place
 		clear(p.demands)
@@ -105,7 +111,7 @@ func (p *places) begin(ctx context.Context) (r *round, err error) {
 	if probes, known := p.t.probes.Get(); known {
 		r.State = r.State.WithProbes(probes)
 	}
-	return r, nil
+	return nil
 }
 
 // end ends a round; well: it is known what was written in it.
@@ -213,20 +219,56 @@ func (r *round) forget(gone func(change string) bool) {
 	}
 }
 
+// transaction is what a round writes at once.
+type transaction struct {
+	by        string // the decider, as reports show it
+	decisions []Decision
+	grants    []change.Next // of at most change.PerTransaction hosts
+	offers    bool          // hosts are offered something beside grants
+	offered   []string      // the hosts that are offered something for which they go out of service
+	do        func(*kv.Txn)
+}
+
+// write carries t out, with the swap of the ledger if hosts are granted or offered something. The state of the round has
+// the grants then. It returns kv.ErrConflict, consul.ErrOutcomeUnknown or kv.ErrLockLost, or another error after which nothing
+// was written.
+func (r *round) write(ctx context.Context, t transaction) error {
+	p := r.places
+	r.sayAlone(t.offered)
+	if err := p.stands(ctx); err != nil {
+		return err
+	}
+	swaps := len(t.grants) > 0 || t.offers
+	var offering change.Offering
+	done, err := p.t.outbox.commit(ctx, t.by, t.decisions, func(txn *kv.Txn) {
+		t.do(txn)
+		if swaps {
+			offering = p.offers.Add(txn, r.ledger, t.grants)
+		}
+	})
+	p.t.o.Log.Debug("grants", "by", t.by, "offered", len(t.offered), "written", len(t.grants), "error", err)
+	if err != nil {
+		return err
+	}
+	if len(t.decisions) > 0 {
+		p.t.changes.Notify() // a cycle journals them
+	}
+	if swaps {
+		var written map[string]kv.Entry[string]
+		r.ledger, written = offering.Written(done)
+		r.State, r.read = r.State.WithGrants(written), nil
+		r.take(t.offered)
+	}
+	return nil
+}
+
 // grant writes what hosts are granted, some forty at a time, and what is decided: do and the decisions are part of the first
-// transaction, fence of each. The state of the round has it then. It returns kv.ErrConflict, consul.ErrOutcomeUnknown or
-// kv.ErrLockLost; what was written before stays.
+// transaction, fence of each. It returns what write returns; what was written before stays.
 func (r *round) grant(ctx context.Context, by string, decisions []Decision, next []change.Next, do, fence func(*kv.Txn)) error {
-	t := r.places.t
 	for first := true; first || len(next) > 0; first = false {
 		part, offered, free := r.part(next)
 		next = next[len(part):]
-		r.sayAlone(offered)
-		if err := r.places.stands(ctx); err != nil {
-			return err
-		}
-		var offering change.Offering
-		done, err := t.outbox.commit(ctx, by, decisions, func(txn *kv.Txn) {
+		err := r.write(ctx, transaction{by: by, decisions: decisions, grants: part, offered: offered, do: func(txn *kv.Txn) {
 			if first && do != nil {
 				do(txn)
 			}
@@ -234,24 +276,11 @@ func (r *round) grant(ctx context.Context, by string, decisions []Decision, next
 			for _, node := range free {
 				txn.CheckIndex(cluster.ReportKey(node), r.State.Hosts[node].Index)
 			}
-			if len(part) > 0 {
-				offering = r.places.offers.Add(txn, r.ledger, part)
-			}
-		})
-		t.o.Log.Debug("grants", "by", by, "offered", len(offered), "written", len(part), "error", err)
+		}})
 		if err != nil {
 			return err
 		}
-		if len(decisions) > 0 {
-			t.changes.Notify() // a cycle journals them
-		}
 		decisions = nil
-		if len(part) > 0 {
-			var written map[string]kv.Entry[string]
-			r.ledger, written = offering.Written(done)
-			r.State, r.read = r.State.WithGrants(written), nil
-			r.take(offered)
-		}
 	}
 	return nil
 }
@@ -275,30 +304,6 @@ func (r *round) part(next []change.Next) (part []change.Next, offered, free []st
 		}
 	}
 	return part, offered, free
-}
-
-// offer commits what commit does, together with the swap of the ledger: nodes are offered something in it, beside
-// their grants.
-func (r *round) offer(ctx context.Context, nodes []string, commit func(also func(*kv.Txn)) error) error {
-	r.sayAlone(nodes)
-	if err := r.places.stands(ctx); err != nil {
-		return err
-	}
-	var next change.Ledger
-	err := commit(func(t *kv.Txn) { next = r.places.offers.Swap(t, r.ledger) })
-	if err != nil {
-		return err
-	}
-	e, err := r.places.offers.Get(ctx)
-	switch {
-	case err != nil:
-		return err
-	case e.Value != next:
-		return fmt.Errorf("%w: the ledger of offers was swapped meanwhile", kv.ErrConflict)
-	}
-	r.ledger = e
-	r.take(nodes)
-	return nil
 }
 
 // take counts nodes as out for the planners that follow in the round.

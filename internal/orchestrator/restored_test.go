@@ -24,8 +24,8 @@ func TestNothingIsPlannedOnceRestored(t *testing.T) {
 			"grants in a round that has begun": func(ctx context.Context, do func(context.Context, *round) error) error {
 				return open.grant(ctx, "stages", nil, nil, func(*kv.Txn) { _ = do(ctx, open) }, func(*kv.Txn) {})
 			},
-			"places in a round that has begun": func(ctx context.Context, do func(context.Context, *round) error) error {
-				return open.offer(ctx, nil, func(func(*kv.Txn)) error { return do(ctx, open) })
+			"a transaction in a round that has begun": func(ctx context.Context, do func(context.Context, *round) error) error {
+				return open.write(ctx, transaction{do: func(*kv.Txn) { _ = do(ctx, open) }})
 			},
 		} {
 			ctx, end := context.WithCancel(t.Context())

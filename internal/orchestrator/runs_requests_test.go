@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/consultest"
-	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/runs"
 )
 
@@ -22,7 +21,7 @@ func TestRunsInState(t *testing.T) {
 	s.join("a")
 	proxy := s.server.Proxy()
 	o := quick(proxy.Client())
-	o.Interval, o.Deciders = 50*time.Millisecond, []orchestrator.Decider{orchestrator.ForRuns(runs.NewDecider(0, nil), "boss")}
+	o.Interval, o.Grants = 50*time.Millisecond, true
 	orch, _ := s.start(o)
 	all := runs.New(s.store)
 	_, _, err := all.Ask(t.Context(), "r", runs.Request{Workflow: "good"}, "ann") // there is no worker yet

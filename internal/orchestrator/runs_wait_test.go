@@ -41,7 +41,7 @@ func newMember(t *testing.T) *member {
 	}
 	m.background(orchestrator.New(orchestrator.Options{
 		Client: client, Prefix: "jorc", Cluster: "prod", Node: m.s.Node, Interval: 200 * time.Millisecond,
-		Deciders: []orchestrator.Decider{orchestrator.ForRuns(runs.NewDecider(0, nil), m.s.Node)},
+		Grants: true,
 	}).Run)
 	return m
 }

@@ -17,10 +17,6 @@ type views struct {
 	base      map[string]NodeView // the members that its view was compared with
 	view      View
 	aggregate Aggregate // of view
-
-	members []cluster.Member // of the cluster
-	hosts   map[string]*cluster.Host
-	at      map[string]int // places in members
 }
 
 // next returns the view of s with the times since when members are as they are, and
@@ -68,42 +64,6 @@ func (w *views) next(s *cluster.State, before View, now time.Time) (View, []stri
 // sameMap reports whether a and b are one map.
 func sameMap(a, b map[string]NodeView) bool {
 	return reflect.ValueOf(a).UnsafePointer() == reflect.ValueOf(b).UnsafePointer()
-}
-
-// memberList returns the members as filters see them. What of their reports cannot
-// be read is as it is in the view.
-func (w *views) memberList(s *cluster.State, v View) []cluster.Member {
-	names := s.Nodes()
-	known := func(node string) bool {
-		_, known := w.at[node]
-		return known && w.hosts[node] == s.Hosts[node] && s.DamagedHost(node) == nil
-	}
-	if len(names) == len(w.members) && !slices.ContainsFunc(names, func(node string) bool { return !known(node) }) {
-		return w.members
-	}
-	all := make([]cluster.Member, 0, len(names))
-	at := make(map[string]int, len(names))
-	for _, node := range names {
-		if s.DamagedMember(node) != nil {
-			continue
-		}
-		at[node] = len(all)
-		if known(node) {
-			all = append(all, w.members[w.at[node]])
-			continue
-		}
-		m := s.MemberOf(node)
-		if s.DamagedReport(node) != nil {
-			n := v.Nodes[node]
-			m.Version, m.Status = n.Version, map[string]string{}
-			for category, state := range n.States {
-				m.Status[category] = state.State
-			}
-		}
-		all = append(all, m)
-	}
-	w.members, w.at, w.hosts = all, at, s.Hosts
-	return all
 }
 
 // equal reports whether n and o are the same, the times included.

@@ -38,13 +38,22 @@ type Observed struct {
 	// of gates are cancelled where GatesKnown is set.
 	Gates      []string
 	GatesKnown bool
-	// Record records decisions. nil: Decide only returns them.
-	Record Record
-	// Barred and Left are as in Situation. Offer carries out what commit writes together with
-	// what it adds, by which hosts are taken out of service; nil: nothing has to be added.
+	// Quiet, Barred and Left are as in Situation.
+	Quiet  time.Time
 	Barred func(node string) string
 	Left   func(d pace.Demand, taken []string) *pace.Account
-	Offer  func(ctx context.Context, nodes []string, commit func(also func(*kv.Txn)) error) error
+	// Commit carries out what Decide writes; nil: as it is.
+	Commit Commit
+}
+
+// Commit carries out do, with which hosts are offered something or nothing, and records decisions, both or neither. An error
+// is a kv.ConflictError when something did not hold; nothing was done then.
+type Commit func(ctx context.Context, decisions []Decision, offers Offers, do func(*kv.Txn)) error
+
+// Offers is what one transaction offers hosts.
+type Offers struct {
+	Any       bool     // it offers hosts jobs
+	Disturbed []string // the ones that go out of service for that
 }
 
 // Decider is the orchestrator's part in runs. It keeps nothing that is not also
@@ -61,8 +70,7 @@ type Decider struct {
 	store    *kv.Store
 	cache    map[string]*loaded // runs as they are, read from store
 	queues   map[string]said
-	record   Record
-	offer    func(ctx context.Context, nodes []string, commit func(also func(*kv.Txn)) error) error
+	commits  Commit
 	progress Progress
 	denied   []pace.Demand // by the last plan
 	// timetables are those of store; nil: they have to be read.
@@ -99,7 +107,7 @@ func (d *Decider) Decide(ctx context.Context, store *kv.Store, o Observed) ([]De
 	if d.store != store { // another lock: another orchestrator may have written in between
 		d.store, d.cache, d.queues, d.timetables = store, map[string]*loaded{}, nil, nil
 	}
-	d.record, d.offer, d.denied = o.Record, o.Offer, nil
+	d.commits, d.denied = o.Commit, nil
 	now := o.Now.UTC().Truncate(time.Millisecond)
 	d.watchAgents(o, now)
 	started, err := d.startDue(ctx, r, o, now)
@@ -274,7 +282,7 @@ func (d *Decider) watchAgents(o Observed, now time.Time) {
 func (d *Decider) situation(o Observed, st *readState, now time.Time) Situation {
 	s := Situation{
 		Now: now, Members: o.Members, Holder: o.Node, Down: maps.Clone(d.down), Out: maps.Clone(d.out), Grace: d.grace, Unread: st.unread, Closed: st.closed,
-		Barred: o.Barred, Freezes: o.State.Control.Freezes, Left: o.Left,
+		Barred: o.Barred, Freezes: o.State.Control.Freezes, Left: o.Left, Quiet: o.Quiet,
 	}
 	text := ""
 	if v, ok := o.State.Profile.Params[cluster.ParamFilter]; ok {
@@ -397,7 +405,7 @@ func (d *Decider) prune(ctx context.Context, r *Runs, now time.Time) ([]Decision
 		marks.Delete(r.ended.At(id).Key())
 	}
 	decisions := []Decision{{Kind: event.RunPruned, Text: fmt.Sprintf("%s forgotten: %s", text.Count(len(all), "run that ended long ago is", "runs that ended long ago are"), several(all))}}
-	if err := d.commitWith(ctx, r, marks, decisions); err != nil {
+	if err := d.commitWith(ctx, marks, decisions, Offers{}); err != nil {
 		return nil, d.unpruned(err)
 	}
 	return decisions, nil

@@ -25,6 +25,7 @@ type Situation struct {
 	// Barred is why nothing that disturbs may begin on a node; empty: it may. nil: always.
 	Barred  func(node string) string
 	Freezes pace.Freezes // of the cluster
+	Quiet   time.Time    // until when nothing begins, as Consul's KV was restored
 	// Left returns what the budget of the cluster leaves for a run beside nodes that the plan takes out of
 	// service; nil: the cluster has no budget.
 	Left func(d pace.Demand, taken []string) *pace.Account

@@ -170,7 +170,7 @@ func (p *planner) survey(a *Active, wants []pace.Want) *pace.Survey {
 		ID: ChangeOf(r.ID), Policy: policy, Created: r.Created, Disturbs: true, Final: true, ByTag: true, InOrder: true, Newcomers: -1, Wants: wants,
 		Unfrozen: r.Request.DuringFreeze != "", OverBudget: r.Request.OverBudget != "", Stopped: cmp.Or(r.Cancel, r.Stopped),
 	}
-	s := pace.Situation{Halted: p.s.Still, Freezes: p.s.Freezes, Hosts: make([]pace.Host, 0, len(wants))}
+	s := pace.Situation{Halted: p.s.Still, Freezes: p.s.Freezes, Quiet: p.s.Quiet, Hosts: make([]pace.Host, 0, len(wants))}
 	for i := range wants {
 		w := &wants[i]
 		h := pace.Host{Node: w.Node, Up: true} // Want.Barred says when its agent is down

@@ -153,7 +153,7 @@ func (d *Decider) startRule(ctx context.Context, r *Runs, o Observed, rule Rule,
 		first := Timetable{Of: s.String(), Due: now}
 		doc.SwapIn(t, leaf.Entry, first)
 		d.noteSchedule(rule, s, first)
-		return d.commitDue(ctx, r, t, nil)
+		return d.commitDue(ctx, t, nil)
 	}
 	d.noteSchedule(rule, s, leaf.Value)
 	step := policy.Step(leaf.Value.Due, now)
@@ -197,7 +197,7 @@ func (d *Decider) startRule(ctx context.Context, r *Runs, o Observed, rule Rule,
 	}
 	doc.SwapIn(t, leaf.Entry, next)
 	d.noteSchedule(rule, s, next)
-	return d.commitDue(ctx, r, t, decisions)
+	return d.commitDue(ctx, t, decisions)
 }
 
 // waits reports whether nothing of a rule may start now.
@@ -216,10 +216,10 @@ func (d *Decider) wake(t time.Time) {
 // commitDue commits t with its decisions and returns them; the timetables are read
 // again after it. It is not an error if they have changed since they were read: the
 // next cycle decides again.
-func (d *Decider) commitDue(ctx context.Context, r *Runs, t *kv.Txn, decisions []Decision) ([]Decision, error) {
+func (d *Decider) commitDue(ctx context.Context, t *kv.Txn, decisions []Decision) ([]Decision, error) {
 	d.timetables = nil
 	d.hook("due")
-	err := d.commitWith(ctx, r, t, decisions)
+	err := d.commitWith(ctx, t, decisions, Offers{})
 	d.hook("started")
 	if errors.Is(err, kv.ErrConflict) && !errors.Is(err, kv.ErrLockLost) {
 		return nil, nil
@@ -243,6 +243,6 @@ func (d *Decider) forgetTimetables(ctx context.Context, r *Runs, known map[strin
 	if !gone {
 		return nil
 	}
-	_, err := d.commitDue(ctx, r, t, nil)
+	_, err := d.commitDue(ctx, t, nil)
 	return err
 }

@@ -124,7 +124,11 @@ func nodeGroups(r *Runs, st *readState, c Changes, w *written) []group {
 		g, doc, old := of(node, ""), change.GrantsAt(r.store, node), st.said[node].granted
 		doc.SwapIn(g.txn, old, q.Granted(old.Value, st.now))
 		g.keys = append(g.keys, doc.Key())
-		g.takes = slices.ContainsFunc(q.Jobs, func(e Queued) bool { return e.Disturbs && st.good[node].find(e.Job) < 0 })
+		for _, e := range q.Jobs {
+			if st.good[node].find(e.Job) < 0 {
+				g.offers, g.takes = true, g.takes || e.Disturbs
+			}
+		}
 		if h := st.hosts[node]; g.takes && h != nil && h.Report.AtWork() { // it takes no place only as long as the report says so
 			g.txn.CheckIndex(cluster.ReportKey(node), h.Index)
 			g.keys = append(g.keys, cluster.ReportKey(node))
@@ -225,20 +229,16 @@ func (r *Runs) move(t *kv.Txn, id, mark string, now time.Time) {
 	}
 }
 
-// Record commits what also adds to a transaction together with decisions, both or
-// neither; also may be nil. An error is a kv.ConflictError when something of
-// also's did not hold; nothing was done then.
-type Record func(ctx context.Context, decisions []Decision, also func(*kv.Txn)) error
-
 // group is what one transaction writes as a whole: all of one node, or one
 // run's own documents.
 type group struct {
-	node  string // of the first kind
-	whole bool   // of the second kind
-	txn   *kv.Txn
-	keys  []string
-	runs  []string // that it is about
-	takes bool     // it takes node out of service
+	node   string // of the first kind
+	whole  bool   // of the second kind
+	txn    *kv.Txn
+	keys   []string
+	runs   []string // that it is about
+	offers bool     // it offers node a job
+	takes  bool     // with offers: node goes out of service for it
 }
 
 // written is the result of writing groups.
@@ -301,7 +301,7 @@ func (d *Decider) commit(ctx context.Context, r *Runs, st *readState, groups []g
 		}
 		d.hook("commit")
 		decisions := w.about(st, groups[:n])
-		err := d.commitGroups(ctx, r, t, groups[:n], decisions)
+		err := d.commitGroups(ctx, t, groups[:n], decisions)
 		var conflict *kv.ConflictError
 		switch {
 		case err == nil:
@@ -326,31 +326,25 @@ func (d *Decider) commit(ctx context.Context, r *Runs, st *readState, groups []g
 	return nil
 }
 
-// commitGroups commits groups, which are in t; groups that take hosts out of service with what
-// makes that hold only as long as no other does.
-func (d *Decider) commitGroups(ctx context.Context, r *Runs, t *kv.Txn, groups []group, decisions []Decision) error {
-	var nodes []string
+// commitGroups commits groups, which are in t, with the decisions that they carry out.
+func (d *Decider) commitGroups(ctx context.Context, t *kv.Txn, groups []group, decisions []Decision) error {
+	var offers Offers
 	for _, g := range groups {
+		offers.Any = offers.Any || g.offers
 		if g.takes {
-			nodes = append(nodes, g.node)
+			offers.Disturbed = append(offers.Disturbed, g.node)
 		}
 	}
-	if len(nodes) == 0 || d.offer == nil {
-		return d.commitWith(ctx, r, t, decisions)
-	}
-	return d.offer(ctx, nodes, func(also func(*kv.Txn)) error {
-		also(t)
-		return d.commitWith(ctx, r, t, decisions)
-	})
+	return d.commitWith(ctx, t, decisions, offers)
 }
 
 // commitWith commits t and records decisions with it.
-func (d *Decider) commitWith(ctx context.Context, r *Runs, t *kv.Txn, decisions []Decision) error {
-	if len(decisions) == 0 || d.record == nil {
+func (d *Decider) commitWith(ctx context.Context, t *kv.Txn, decisions []Decision, offers Offers) error {
+	if d.commits == nil {
 		_, err := t.Commit(ctx)
 		return err
 	}
-	return d.record(ctx, decisions, func(all *kv.Txn) { all.Append(t) })
+	return d.commits(ctx, decisions, offers, func(all *kv.Txn) { all.Append(t) })
 }
 
 // note is something that is wrong, of which nothing is to be written.
@@ -380,8 +374,8 @@ func (d *Decider) recordNotes(ctx context.Context, st *readState) ([]Decision, e
 	for _, n := range st.notes {
 		all = append(all, n.Decision)
 	}
-	if d.record != nil {
-		if err := d.record(ctx, all, nil); err != nil {
+	if d.commits != nil {
+		if err := d.commits(ctx, all, Offers{}, func(*kv.Txn) {}); err != nil {
 			return nil, err
 		}
 	}

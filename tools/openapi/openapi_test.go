@@ -153,8 +153,7 @@ func fleet(t *testing.T) (base string, h *http.Client) {
 	held, err := slots.New(c.Store(), slots.Options{}).Acquire(ctx, "edge", 1, slots.Holder{Node: "a"})
 	must(held, err)
 	o := orchestrator.New(orchestrator.Options{
-		Client: consulClient, Prefix: "jorc", Cluster: "default", Node: "a", Rollouts: true, Interval: time.Second,
-		Deciders: []orchestrator.Decider{orchestrator.ForRuns(runs.NewDecider(0, hclog.NewNullLogger()), "a")},
+		Client: consulClient, Prefix: "jorc", Cluster: "default", Node: "a", Grants: true, Interval: time.Second,
 	})
 	fleets := ui.NewFleets(ui.FleetOptions{Client: consulClient, Prefix: "jorc", Default: "default"})
 	server, err := ui.New(ui.Options{Addr: "127.0.0.1:0", Fleets: fleets, Key: true, Log: hclog.NewNullLogger()})

@@ -29,7 +29,7 @@ func TestExitCodesOfARun(t *testing.T) {
 	all.Go(func() {
 		_ = orchestrator.New(orchestrator.Options{
 			Client: f.Client, Prefix: "jorc", Cluster: f.name, Node: f.Node("db"), Interval: 200 * time.Millisecond,
-			Deciders: []orchestrator.Decider{orchestrator.ForRuns(runs.NewDecider(0, nil), f.Node("db"))},
+			Grants: true,
 		}).Run(ctx)
 	})
 	script := fmt.Sprintf(`case $JORC_NODE in

@@ -165,7 +165,7 @@ func (f *Cluster) JoinHost(h Host) {
 func (f *Cluster) Orchestrate(name string) {
 	f.t.Helper()
 	f.background("the orchestrator", orchestrator.New(orchestrator.Options{
-		Client: f.Client, Prefix: "jorc", Cluster: f.Name(), Node: f.Node(name), Rollouts: true, Interval: time.Second,
+		Client: f.Client, Prefix: "jorc", Cluster: f.Name(), Node: f.Node(name), Grants: true, Interval: time.Second,
 	}).Run)
 }
 
