@@ -142,7 +142,7 @@ func (c *checker) offered(node string) (isNew, takes bool) {
 	c.grants[node] = next
 	for _, g := range next.All {
 		was := old.Of(g.Change)
-		if g.State != pace.Offered || was.State == pace.Offered && was.ID == g.ID || g.Job != nil {
+		if g.State != pace.Offered || was.State == pace.Offered && was.ID == g.ID || g.Job != nil && !g.Job.Disturbs {
 			continue
 		}
 		isNew = true
@@ -172,11 +172,10 @@ func (c *checker) checkSpec(node string, g change.Grant) {
 }
 
 // outByItself reports whether a host is out of service, or was a moment ago, without a grant of the new offer. It also is
-// where its report says that it converges, and for a job of a run.
+// where its report says that it converges.
 func (c *checker) outByItself(h *host) bool {
 	converges := c.reports[h.name].States[cluster.CategoryConfig].State == cluster.StateRunning
-	disturbs := slices.ContainsFunc(c.grants[h.name].Jobs(), func(g change.Grant) bool { return g.Job.Disturbs })
-	return converges || disturbs || h.maintenance || time.Since(h.sick) < sickFor && !h.sick.IsZero()
+	return converges || h.maintenance || time.Since(h.sick) < sickFor && !h.sick.IsZero()
 }
 
 // open reports whether a host has an open grant among g.
@@ -198,10 +197,11 @@ func (c *checker) open(node string, g change.Grants) bool {
 	})
 }
 
-// valid reports whether a grant is an offer that the host can still accept, as far as the grant itself says.
+// valid reports whether a grant is an offer that the host can still accept, as far as the grant itself says, or a job for which
+// it is out of service.
 func (c *checker) valid(node string, g change.Grant) bool {
-	if g.Job != nil { // see outByItself
-		return false
+	if g.Job != nil { // until it is taken out
+		return g.Job.Disturbs
 	}
 	r := c.reports[node]
 	if g.State != pace.Offered || g.Answered(r.Answered(g.Change)) || g.Session != c.w.net.model.Session(root+cluster.OrchestratorLock) {

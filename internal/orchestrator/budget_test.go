@@ -83,27 +83,30 @@ func TestBudgetThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// TestNoStageAfterRestore: hosts are offered new content of a stage only once the time is over in which nothing is granted, as
-// Consul's KV was restored.
-func TestNoStageAfterRestore(t *testing.T) {
+// TestNothingAfterRestore: hosts are offered new content of a stage, and jobs of runs, only once the time is over in which nothing is
+// granted, as Consul's KV was restored.
+func TestNothingAfterRestore(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.host("a", "10.0.0.1", "passing", "passing")
 	s.join("a")
 	s.put(cluster.ReportKey("a"), `{"format":1,"stages":{"edge":{"policy":{"max_parallel":"1"},"wants":"c","changed":{"list":[{"name":"key a","digest":"d"}]}}}}`)
+	s.asksFor("r")
 	quiet := time.Now().Add(2 * time.Second)
 	s.must(nil, change.NewLedgers(s.store).Quiet(t.Context(), quiet))
 	s.start(s.deciding())
-	s.eventually("an offer", func() error {
-		e, err := change.GrantsAt(s.store, "a").Get(t.Context())
-		s.must(nil, err)
-		g := e.Value.Of(cluster.FilesChange("edge"))
-		if g.State != pace.Offered {
-			return fmt.Errorf("it has %+v", e.Value)
-		}
-		if g.Since.Before(quiet) {
-			t.Errorf("it was offered at %v, want not before %v", g.Since, quiet)
-		}
-		return nil
-	})
+	for _, id := range []string{cluster.FilesChange("edge"), cluster.RunChange("r")} {
+		s.eventually("an offer of "+id, func() error {
+			e, err := change.GrantsAt(s.store, "a").Get(t.Context())
+			s.must(nil, err)
+			g := e.Value.Of(id)
+			if g.State != pace.Offered {
+				return fmt.Errorf("it has %+v", e.Value)
+			}
+			if g.Since.Before(quiet.Truncate(time.Second)) {
+				t.Errorf("%s was offered at %v, want not before %v", id, g.Since, quiet)
+			}
+			return nil
+		})
+	}
 }

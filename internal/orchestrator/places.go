@@ -105,9 +105,6 @@ func (r *round) load(ctx context.Context) (err error) {
 	if r.State, err = p.t.watcher.State(ctx); err != nil {
 		return err
 	}
-	if r.State.Control.Budget == nil { // nothing waits for a place
-		clear(p.demands)
-	}
 	if probes, known := p.t.probes.Get(); known {
 		r.State = r.State.WithProbes(probes)
 	}
