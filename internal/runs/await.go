@@ -25,9 +25,10 @@ var ErrPaused = errors.New("the cluster is paused")
 var ErrNoMembers = errors.New("no member matches")
 
 const (
-	// gather is for how long changes are gathered before the cluster is read, but as long
-	// as the last read took, which grows with the cluster.
-	gather = 50 * time.Millisecond
+	// gather is for how long changes are gathered at least before the cluster is read. At most half of the time is spent on
+	// reads, which take longer with the cluster, but what follows a quiet time does not wait for that.
+	gather       = 5 * time.Millisecond
+	gatherCredit = 200 * time.Millisecond
 	// membersShare is how many times as long as reading a run's members took they are shown
 	// as they were, until the run says that it matters.
 	membersShare = 20
@@ -66,6 +67,7 @@ func (w *Waiter) Await(ctx context.Context, g Goal) (Verdict, error) {
 	}
 	defer func() { stop(); _ = group.Wait() }() // it returns the watches' end
 	seen, first, reported, begin := map[string]bool{}, true, "", time.Now()
+	rest := concurrency.Rest{Share: 1, Credit: gatherCredit, Least: gather}
 	var shown runMembers
 	var by *caller
 	end := func() {}
@@ -84,7 +86,8 @@ func (w *Waiter) Await(ctx context.Context, g Goal) (Verdict, error) {
 		if err == nil {
 			v, members, err = w.read(ctx, g, *by, seen, &shown)
 		}
-		pause := max(gather, time.Since(asked))
+		ended := time.Now()
+		pause := rest.After(ended.Sub(asked), ended)
 		if err == nil && first && members == 0 && w.needsMembers(g) {
 			err = fmt.Errorf("cluster %q: %w: there is nothing to wait for; 'jorc cluster members' lists them", w.Cluster.Name(), ErrNoMembers)
 		}

@@ -76,7 +76,7 @@ type Decider struct {
 	// timetables are those of store; nil: they have to be read.
 	timetables map[string]kv.Leaf[Timetable]
 	schedules  map[string]RuleSchedule // of the rules, by name
-	due        time.Time               // the next due time of a rule
+	due        time.Time               // see NextDue
 	hook       func(step string)       // tests die here
 }
 
@@ -378,7 +378,8 @@ const (
 // prune forgets runs that ended long ago, looking for them when one has ended
 // and every hour.
 func (d *Decider) prune(ctx context.Context, r *Runs, now time.Time) ([]Decision, error) {
-	if now.Sub(d.pruned) < pruneEvery {
+	if due := d.pruned.Add(pruneEvery); now.Before(due) {
+		d.wake(due)
 		return nil, nil
 	}
 	ended, err := r.ended.List(ctx)
@@ -389,6 +390,7 @@ func (d *Decider) prune(ctx context.Context, r *Runs, now time.Time) ([]Decision
 	if len(all) <= pruneMost {
 		d.pruned = now
 	}
+	d.wake(d.pruned.Add(pruneEvery))
 	if len(all) == 0 {
 		return nil, nil
 	}

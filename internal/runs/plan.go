@@ -146,14 +146,21 @@ func (p *planner) withoutHost(node string) bool {
 // rebootGrace is how long an agent may be down while its host reboots for a job.
 const rebootGrace = 10 * time.Minute
 
-// gone reports whether a node's agent has been down for too long.
+// gone reports whether a node's agent has been down for too long. The plan is due again when it is.
 func (p *planner) gone(node string) bool {
 	since, known := p.s.Down[node]
 	grace := p.s.Grace
 	if slices.ContainsFunc(p.queues[node].Jobs, func(e Queued) bool { return e.Rebooting }) {
 		grace = max(grace, rebootGrace)
 	}
-	return !p.up(node) && known && p.s.Now.Sub(since) >= grace
+	if p.up(node) || !known {
+		return false
+	}
+	if left := since.Add(grace); p.s.Now.Before(left) {
+		p.again(left)
+		return false
+	}
+	return true
 }
 
 func (p *planner) origin() string { return "orchestrator on " + p.s.Holder }

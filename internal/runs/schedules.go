@@ -89,8 +89,8 @@ func (r Rule) dueID(due time.Time) string {
 	return "due-" + r.key() + "-" + due.UTC().Format("20060102T150405Z")
 }
 
-// NextDue returns when the next rule with a schedule is due, as the last Decide left
-// it; the zero time if no rule has a schedule.
+// NextDue returns when Decide is due again though nothing changes, as its last call left it: for a rule with a schedule, a plan, or
+// runs that are to be forgotten.
 func (d *Decider) NextDue() time.Time { return d.due }
 
 // startDue creates the runs of rules with a schedule that are due: each in the
