@@ -104,7 +104,7 @@ func (r *round) counted() error {
 	return err
 }
 
-// refresh has the round continue with the state as it is now. It returns kv.ErrConflict if nothing may be decided any more.
+// refresh has the round continue with the state as it is now. It returns kv.ErrConflict if nothing may be decided now.
 func (r *round) refresh(ctx context.Context) error {
 	if err := r.load(ctx); err != nil {
 		return err
