@@ -138,11 +138,13 @@ func (w *Watcher) Run(ctx context.Context) error {
 
 // Bounds of the time for which changes are gathered before Consul is asked again.
 // Consul goes through all keys of a prefix to find out when it changed, so changes
-// are gathered for several times as long as the last State took.
+// are gathered for several times as long as the last State took. The first ones after a quiet time, such as the
+// start and the end of a run on a few hosts, do not wait for that.
 const (
-	gatherShare = 4
-	gatherLeast = 10 * time.Millisecond
-	gatherMost  = time.Second
+	gatherShare  = 4
+	gatherCredit = 200 * time.Millisecond
+	gatherLeast  = 10 * time.Millisecond
+	gatherMost   = time.Second
 )
 
 // notify sets all signals.
@@ -160,17 +162,21 @@ func (w *Watcher) notifyAll() {
 	}
 }
 
-// gather pauses before the next query.
-func (w *Watcher) gather(ctx context.Context) {
-	w.mu.Lock()
-	d := min(max(gatherShare*w.took, gatherLeast), gatherMost)
-	w.mu.Unlock()
-	_ = concurrency.Sleep(ctx, d) // ends with ctx
+// gathering returns the pause of one loop before its next query.
+func (w *Watcher) gathering() func(ctx context.Context) {
+	rest := concurrency.Rest{Share: gatherShare, Credit: gatherCredit, Least: gatherLeast}
+	return func(ctx context.Context) {
+		w.mu.Lock()
+		took := w.took
+		w.mu.Unlock()
+		_ = concurrency.Sleep(ctx, min(rest.After(took, time.Now()), gatherMost)) // ends with ctx
+	}
 }
 
 // watchCatalog sets the signals when source's value changes, or is no longer what the
 // last State saw of it.
 func (w *Watcher) watchCatalog(ctx context.Context, source consul.Source[uint64], f *followed) error {
+	gather := w.gathering()
 	return consul.Watch(ctx, w.cluster.client, consul.Query{}, source, func(u consul.Update[uint64]) {
 		if u.Err == nil {
 			w.mu.Lock()
@@ -182,7 +188,7 @@ func (w *Watcher) watchCatalog(ctx context.Context, source consul.Source[uint64]
 				w.notify()
 			}
 		}
-		w.gather(ctx)
+		gather(ctx)
 	})
 }
 
@@ -206,6 +212,7 @@ func (w *Watcher) watchKeys(ctx context.Context) error {
 	all := func(ctx context.Context, q consul.Query) ([]string, consul.Meta, error) {
 		return w.cluster.client.KVKeys(ctx, w.cluster.store.Path(""), "/", q)
 	}
+	gather := w.gathering()
 	_ = consul.Watch(ctx, w.cluster.client, consul.Query{}, all, func(u consul.Update[[]string]) {
 		if u.Err != nil {
 			return
@@ -218,7 +225,7 @@ func (w *Watcher) watchKeys(ctx context.Context) error {
 		w.highest = max(w.highest, u.Meta.Index)
 		w.mu.Unlock()
 		w.compare(w.keyIndexes(ctx))
-		w.gather(ctx)
+		gather(ctx)
 	}) // ends with ctx
 	return context.Cause(ctx)
 }

@@ -17,8 +17,12 @@ import (
 	"github.com/jorc/jorc/internal/runs"
 )
 
-// gatherReports is for how long reports are gathered before grants are planned.
-const gatherReports = 10 * time.Millisecond
+// Bounds of the time for which reports are gathered before a plan is made: a part of what the last pass took.
+const (
+	gatherPart  = 4
+	gatherLeast = 2 * time.Millisecond
+	gatherMost  = 10 * time.Millisecond
+)
 
 // quietAfterRestore is for how long nothing is granted once Consul's KV was
 // restored: hosts report meanwhile what they are at.
@@ -82,7 +86,9 @@ const firstGrantRetry, lastGrantRetry = 100 * time.Millisecond, 10 * time.Second
 func (g *granter) run(ctx context.Context) error {
 	retry := concurrency.NewBackoff(firstGrantRetry, lastGrantRetry)
 	for ctx.Err() == nil {
+		began := time.Now()
 		again, err := g.plan(ctx)
+		took := time.Since(began)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
@@ -94,7 +100,7 @@ func (g *granter) run(ctx context.Context) error {
 			_ = concurrency.Sleep(ctx, pause) // ends with ctx
 		default:
 			retry.Reset()
-			g.await(ctx, again)
+			g.await(ctx, again, min(max(took/gatherPart, gatherLeast), gatherMost))
 		}
 	}
 	return ctx.Err()
@@ -134,10 +140,10 @@ func (g *granter) settle(ctx context.Context) error {
 	return nil
 }
 
-// await returns when there is something new, or at a time that is not zero.
-func (g *granter) await(ctx context.Context, at time.Time) {
+// await returns when there is something new, or at a time that is not zero; gather is a pause after that.
+func (g *granter) await(ctx context.Context, at time.Time, gather time.Duration) {
 	if g.wake.WaitUntil(ctx, at) == nil {
-		_ = concurrency.Sleep(ctx, gatherReports) // ends with ctx
+		_ = concurrency.Sleep(ctx, gather) // ends with ctx
 	}
 }
 

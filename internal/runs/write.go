@@ -17,7 +17,7 @@ import (
 // and so is all that depends on it.
 func (d *Decider) write(ctx context.Context, r *Runs, st *readState, c Changes) ([]Decision, error) {
 	w := &written{
-		overtaken: map[string]bool{}, changed: map[string]bool{}, open: append(st.decisions, c.Decisions...),
+		overtaken: map[string]phase{}, changed: map[string]bool{}, open: append(st.decisions, c.Decisions...),
 	}
 	for _, id := range st.ids() {
 		_, run := c.Runs[id]
@@ -25,13 +25,8 @@ func (d *Decider) write(ctx context.Context, r *Runs, st *readState, c Changes) 
 		_, jobs := c.Jobs[id]
 		w.changed[id] = run || roster || jobs || st.changed[id]
 	}
-	if err := d.commit(ctx, r, st, d.beginnings(r, st, c), w); err != nil {
-		return w.recorded, err
-	}
-	if err := d.commit(ctx, r, st, nodeGroups(r, st, c, w), w); err != nil {
-		return w.recorded, err
-	}
-	if err := d.commit(ctx, r, st, d.ends(r, st, c, w), w); err != nil {
+	begin := d.beginnings(r, st, c)
+	if err := d.commit(ctx, r, st, slices.Concat(begin, nodeGroups(r, st, c), d.ends(r, st, c, w, begin)), w); err != nil {
 		return w.recorded, err
 	}
 	if w.ended {
@@ -45,7 +40,7 @@ func (d *Decider) write(ctx context.Context, r *Runs, st *readState, c Changes) 
 func (d *Decider) remember(st *readState, w *written) {
 	d.cache = map[string]*loaded{}
 	for id, l := range st.loaded {
-		if !w.changed[id] && !w.overtaken[id] {
+		if _, overtaken := w.overtaken[id]; !w.changed[id] && !overtaken {
 			d.cache[id] = l
 		}
 	}
@@ -60,7 +55,7 @@ func (d *Decider) beginnings(r *Runs, st *readState, c Changes) []group {
 		if !decided && st.loaded[id].spec.Exists {
 			continue
 		}
-		g := group{txn: r.store.Txn(), runs: []string{id}, whole: true}
+		g := group{phase: begins, txn: r.store.Txn(), runs: []string{id}, whole: true}
 		l := st.loaded[id]
 		if decided {
 			doc := r.members(id)
@@ -97,11 +92,11 @@ func (st *readState) run(c Changes, id string) Run {
 
 // nodeGroups are the queues and jobs of nodes: a queue and the jobs that are, or
 // should be, in it together; one that never was by itself.
-func nodeGroups(r *Runs, st *readState, c Changes, w *written) []group {
+func nodeGroups(r *Runs, st *readState, c Changes) []group {
 	by := map[string]*group{}
 	of := func(node, run string) *group {
 		if by[node+" "+run] == nil {
-			by[node+" "+run] = &group{node: node, txn: r.store.Txn()}
+			by[node+" "+run] = &group{phase: works, node: node, txn: r.store.Txn()}
 		}
 		return by[node+" "+run]
 	}
@@ -147,28 +142,24 @@ func nodeGroups(r *Runs, st *readState, c Changes, w *written) []group {
 	}
 	var all []group
 	for _, key := range slices.Sorted(maps.Keys(by)) {
-		if g := by[key]; slices.ContainsFunc(g.runs, func(id string) bool { return w.overtaken[id] }) {
-			w.overtake(*g)
-		} else {
-			all = append(all, *g)
-		}
+		all = append(all, *by[key])
 	}
 	return all
 }
 
 // ends are the runs whose own documents changed, after all that they are the
-// sum of, and those whose mark moves.
-func (d *Decider) ends(r *Runs, st *readState, c Changes, w *written) []group {
+// sum of, and those whose mark moves. What begins now ends in the next plan at the earliest.
+func (d *Decider) ends(r *Runs, st *readState, c Changes, w *written, begin []group) []group {
 	var all []group
 	for _, id := range st.ids() {
 		_, changed := c.Runs[id]
 		changed = changed || st.changed[id]
 		mark := st.mark(st.run(c, id), c)
 		moves := mark != markOf(st.index[id].Value) && st.index[id].Index != 0
-		if w.overtaken[id] || !changed && !moves {
+		if !changed && !moves || slices.ContainsFunc(begin, func(g group) bool { return slices.Contains(g.runs, id) }) {
 			continue
 		}
-		g := group{txn: r.store.Txn(), runs: []string{id}, whole: true}
+		g := group{phase: ends, txn: r.store.Txn(), runs: []string{id}, whole: true}
 		if changed {
 			d.swapSpec(r, st, c, id, &g)
 		} else {
@@ -232,6 +223,7 @@ func (r *Runs) move(t *kv.Txn, id, mark string, now time.Time) {
 // group is what one transaction writes as a whole: all of one node, or one
 // run's own documents.
 type group struct {
+	phase  phase
 	node   string // of the first kind
 	whole  bool   // of the second kind
 	txn    *kv.Txn
@@ -241,19 +233,35 @@ type group struct {
 	takes  bool     // with offers: node goes out of service for it
 }
 
+// phase orders groups: what a run is made of is written before what it does, and what it came to last.
+type phase int
+
+const (
+	begins phase = iota + 1
+	works
+	ends
+)
+
 // written is the result of writing groups.
 type written struct {
-	overtaken map[string]bool // runs of which something was not written
-	changed   map[string]bool // runs of which something was to be written
-	ended     bool            // a run ended
-	open      []Decision      // not yet recorded
+	overtaken map[string]phase // runs of which something was not written, with the first phase of that
+	changed   map[string]bool  // runs of which something was to be written
+	ended     bool             // a run ended
+	open      []Decision       // not yet recorded
 	recorded  []Decision
 }
 
 func (w *written) overtake(g group) {
 	for _, id := range g.runs {
-		w.overtaken[id] = true
+		if first, is := w.overtaken[id]; !is || g.phase < first {
+			w.overtaken[id] = g.phase
+		}
 	}
+}
+
+// late reports whether g depends on something of an earlier phase that was not written.
+func (w *written) late(g group) bool {
+	return slices.ContainsFunc(g.runs, func(id string) bool { first, is := w.overtaken[id]; return is && first < g.phase })
 }
 
 // about are the decisions that groups carry out. Of members that are given
@@ -291,7 +299,7 @@ const (
 
 // commit writes groups, in their order, as many per transaction as fit, each
 // with the decisions that it carries out. It leaves out groups that another write
-// overtook: the others do not depend on them.
+// overtook, and the ones of later phases that depend on them.
 func (d *Decider) commit(ctx context.Context, r *Runs, st *readState, groups []group, w *written) error {
 	for len(groups) > 0 {
 		t, n := r.store.Txn(), 0
@@ -314,10 +322,10 @@ func (d *Decider) commit(ctx context.Context, r *Runs, st *readState, groups []g
 		before := len(groups)
 		groups = slices.DeleteFunc(groups, func(g group) bool {
 			hit := slices.ContainsFunc(conflict.Failures, func(f kv.Failure) bool { return slices.Contains(g.keys, f.Key) })
-			if hit {
+			if hit || w.late(g) {
 				w.overtake(g)
 			}
-			return hit
+			return hit || w.late(g)
 		})
 		if len(groups) == before {
 			return err
