@@ -122,7 +122,7 @@ func (t *term) steps(ctx context.Context, r *Report) (again bool, err error) {
 		}
 	}
 	decided, more := t.outbox.next() // on a state that is not newer than the one that is read now
-	state, err := t.fetch(ctx)
+	state, err := t.fetch(ctx, r.Trigger == triggerChange)
 	if err != nil {
 		return false, err
 	}

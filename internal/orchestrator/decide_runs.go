@@ -33,7 +33,7 @@ func (g *granter) planRuns(ctx context.Context, r *round) (again time.Time, err 
 	gate, unreadable := rollout.GateRunIn(g.store, &r.State)
 	wrote := false
 	observed := runs.Observed{
-		Node: g.o.Node, State: r.State, Members: g.members.list(&r.State, g.lastView()), Now: time.Now(), Quiet: r.ledger.Value.Quiet,
+		Node: g.o.Node, State: r.State, Members: g.members.list(&r.State, g.lastView()), Now: time.Now(), Quiet: r.ledger.Value.Quiet, Asked: r.asked,
 		Gates: append(slices.Clone(g.gates), gate), GatesKnown: unreadable == nil && g.gatesKnown,
 		Refresh: func(ctx context.Context) (cluster.State, []cluster.Member, error) {
 			err := r.refresh(ctx)

@@ -332,10 +332,10 @@ func (t *term) watch(ctx context.Context) error {
 	return err
 }
 
-// What keeps cycles apart. At most a fifth of the time is spent on cycles, but what follows a quiet time, such as the start and
-// the end of a run, does not wait for that.
+// What keeps cycles apart. At most a fifth of the time is spent on cycles, but what follows a quiet time does not wait for that. The
+// changes of a moment are gathered: nothing that reaches hosts waits for a cycle.
 const (
-	leastRest  = 20 * time.Millisecond
+	leastRest  = 50 * time.Millisecond
 	restShare  = 4
 	restCredit = time.Second
 	maxBackoff = 5 * time.Minute
@@ -397,7 +397,7 @@ func (t *term) await(ctx context.Context, p timing, trigger *string) error {
 			return nil
 		case <-changes:
 			*trigger, changes = triggerChange, nil
-			timer.Reset(max(0, time.Until(p.earliest)))
+			timer.Reset(max(leastRest, time.Until(p.earliest)))
 		}
 	}
 }

@@ -44,6 +44,7 @@ func newPlaces(t *term) *places {
 type round struct {
 	places *places
 	State  cluster.State // with the results of probes
+	asked  uint64        // index of cluster.PrefixRuns before the state was read
 	ledger kv.Entry[change.Ledger]
 	base   *pace.Account // who is out; nil: it was not asked for
 	// read caches what rollout returns.
@@ -102,6 +103,7 @@ func (p *places) begin(ctx context.Context) (r *round, err error) {
 func (r *round) load(ctx context.Context) (err error) {
 	p := r.places
 	r.read, r.base = nil, nil
+	r.asked, _ = p.t.watcher.Index(cluster.PrefixRuns)
 	if r.State, err = p.t.watcher.State(ctx); err != nil {
 		return err
 	}

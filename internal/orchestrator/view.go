@@ -258,10 +258,14 @@ func (n *NodeView) troubled(why string) {
 	n.Trouble = strings.TrimPrefix(n.Trouble+"; "+why, "; ")
 }
 
-// fetch returns the state of the cluster as it is now. Only what has changed
-// since the last cycle is read.
-func (t *term) fetch(ctx context.Context) (cluster.State, error) {
-	s, err := t.watcher.State(ctx)
+// fetch returns the state of the cluster as it is now; told: the watcher said that it changed, so what a pass has read
+// since is not read again. Only what has changed is read.
+func (t *term) fetch(ctx context.Context, told bool) (cluster.State, error) {
+	read := t.watcher.State
+	if told {
+		read = t.watcher.Recent // a pass has read it
+	}
+	s, err := read(ctx)
 	if err != nil {
 		return s, err
 	}

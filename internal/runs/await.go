@@ -141,7 +141,7 @@ func (w *Waiter) filters() bool { return w.Filter != nil && w.Filter.String() !=
 func (w *Waiter) read(ctx context.Context, g Goal, by caller, seen map[string]bool, shown *runMembers) (v Verdict, members int, err error) {
 	l, r := reading{seen: seen}, New(w.Cluster.Store())
 	if g.Run != "" {
-		if l.run, err = shown.read(ctx, r, g.Run); err != nil {
+		if l.run, err = shown.read(ctx, r, g.Run, w.Progress != nil); err != nil {
 			return Verdict{}, 0, err
 		}
 		if w.Progress != nil {
@@ -273,11 +273,11 @@ type runMembers struct {
 	due time.Time // when they are read again
 }
 
-// read reads a run, and its members if they decide whether the wait is over, or are due: each
+// read reads a run, and its members if they decide whether the wait is over, or are shown and due: each
 // of thousands changes several times.
-func (m *runMembers) read(ctx context.Context, r *Runs, id string) (d Detail, err error) {
+func (m *runMembers) read(ctx context.Context, r *Runs, id string, shows bool) (d Detail, err error) {
 	begun := time.Now()
-	if begun.Before(m.due) {
+	if !shows || begun.Before(m.due) {
 		if d.Run, err = r.Run(ctx, id); err != nil {
 			return d, err
 		}

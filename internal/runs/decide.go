@@ -31,9 +31,11 @@ type Observed struct {
 	Members []cluster.Member
 	Now     time.Time
 	// Refresh reads the state and the members again. It is called when a run starts: a host may
-	// have joined after the cycle began, and before the run was asked for.
+	// have joined after State was read, and before the run was asked for.
 	// nil: Members are newer than any run.
 	Refresh func(ctx context.Context) (cluster.State, []cluster.Member, error)
+	// Asked: runs whose marks have no higher index were asked for before State was read.
+	Asked uint64
 	// Gates are the runs that gates of the rollout and of stages wait for. Other runs
 	// of gates are cancelled where GatesKnown is set.
 	Gates      []string
@@ -123,7 +125,7 @@ func (d *Decider) Decide(ctx context.Context, store *kv.Store, o Observed) ([]De
 	if err != nil {
 		return started, err
 	}
-	if o.Refresh != nil && state.begins() {
+	if o.Refresh != nil && state.begins(o.Asked) {
 		if err := d.refresh(ctx, &o, now); err != nil {
 			return started, err
 		}

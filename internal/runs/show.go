@@ -408,10 +408,10 @@ func (st *readState) runs() []Active {
 	return all
 }
 
-// begins reports whether the members of a run are to be decided.
-func (st *readState) begins() bool {
-	for _, l := range st.loaded {
-		if l.active.Run.State == Pending {
+// begins reports whether the members of a run are to be decided that was asked for after asked.
+func (st *readState) begins(asked uint64) bool {
+	for id, l := range st.loaded {
+		if l.active.Run.State == Pending && st.index[id].Index > asked {
 			return true
 		}
 	}
