@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/budget"
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
@@ -49,8 +50,8 @@ func (g *granter) planRuns(ctx context.Context, r *round) (again time.Time, err 
 		Commit: func(ctx context.Context, decided []runs.Decision, offers runs.Offers, do func(*kv.Txn)) error {
 			wrote = true
 			return r.write(ctx, transaction{by: deciderRuns, decisions: runDecisions(decided), offers: offers.Any, offered: offers.Disturbed, do: func(t *kv.Txn) {
-				if offers.Any { // a pause, a hold or a budget that came meanwhile counts
-					t.CheckIndex(cluster.KeyControl, r.State.Indexes[cluster.KeyControl])
+				if offers.Any {
+					change.Fence(t, r.State.Indexes)
 				}
 				do(t)
 			}})
