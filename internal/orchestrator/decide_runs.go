@@ -41,12 +41,6 @@ func (g *granter) planRuns(ctx context.Context, r *round) (again time.Time, err 
 			return r.State, g.members.list(&r.State, g.lastView()), err
 		},
 		Barred: func(node string) string { return budget.Barred(&r.State, node) },
-		Left: func(d pace.Demand, taken []string) *pace.Account {
-			if r.State.Control.Budget == nil {
-				return nil
-			}
-			return r.left(d, taken...)
-		},
 		Commit: func(ctx context.Context, decided []runs.Decision, offers runs.Offers, do func(*kv.Txn)) error {
 			wrote = true
 			return r.write(ctx, transaction{by: deciderRuns, decisions: runDecisions(decided), offers: offers.Any, offered: offers.Disturbed, do: func(t *kv.Txn) {
@@ -56,6 +50,9 @@ func (g *granter) planRuns(ctx context.Context, r *round) (again time.Time, err 
 				do(t)
 			}})
 		},
+	}
+	if r.State.Control.Budget != nil {
+		observed.Left = func(d pace.Demand, taken []string) *pace.Account { return r.left(d, taken...) }
 	}
 	_, err = g.decider.Decide(ctx, g.store, observed)
 	progress := g.decider.Progress()
@@ -105,13 +102,18 @@ func (r *round) counted() error {
 	return err
 }
 
-// refresh has the round continue with the state as it is now. It returns kv.ErrConflict if nothing may be decided now.
+// refresh has the round continue with the state as it is now. It returns kv.ErrConflict if nothing may be decided now, or a plan
+// that has begun would not know the budget.
 func (r *round) refresh(ctx context.Context) error {
+	limited := r.State.Control.Budget != nil
 	if err := r.load(ctx); err != nil {
 		return err
 	}
 	if why := idleReason(&r.State); why != "" {
 		return fmt.Errorf("%w: %s", kv.ErrConflict, why)
+	}
+	if limited != (r.State.Control.Budget != nil) {
+		return fmt.Errorf("%w: the cluster has a budget since, or none", kv.ErrConflict)
 	}
 	return r.counted()
 }

@@ -101,12 +101,13 @@ type planner struct {
 	claimed map[string]string            // nodes on which an older run still has something to do, with that run
 	waits   map[string]map[string]string // run → node, or empty → why nothing starts there
 	taken   []string                     // nodes that this plan takes out of service
+	freed   map[string]bool              // nodes that Left counts as out for a job that this plan takes out of their queues
 	out     Changes
 }
 
 func newPlanner(s Situation, runs []Active, queues map[string]Queue) *planner {
 	p := &planner{
-		s: s, members: map[string]*cluster.Member{}, queues: maps.Clone(queues), claimed: map[string]string{}, waits: map[string]map[string]string{},
+		s: s, members: map[string]*cluster.Member{}, queues: maps.Clone(queues), claimed: map[string]string{}, freed: map[string]bool{}, waits: map[string]map[string]string{},
 		out: Changes{Runs: map[string]Run{}, Rosters: map[string][]string{}, Jobs: map[string]map[string]Job{}, Tails: map[string]map[string]string{}, Queues: map[string]Queue{}},
 	}
 	if p.queues == nil {
@@ -193,7 +194,12 @@ func set[T any](m map[string]map[string]T, a, b string, v T) {
 // remove takes a job out of a node's queue.
 func (p *planner) remove(node, job string) {
 	q := p.queues[node].clone()
-	q.Jobs = slices.DeleteFunc(q.Jobs, func(e Queued) bool { return e.Job == job })
+	q.Jobs = slices.DeleteFunc(q.Jobs, func(e Queued) bool {
+		if e.Job == job && e.Disturbs {
+			p.freed[node] = true
+		}
+		return e.Job == job
+	})
 	p.putQueue(node, q)
 }
 

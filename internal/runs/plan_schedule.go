@@ -128,6 +128,10 @@ func (p *planner) wants(a *Active, admitted int, closed string) []pace.Want {
 		case r.Cancel != "" || r.Stopped != "" || i >= admitted || !p.after(a, node):
 			w.Later = "other members come first"
 		case closed != "": // it is neither before others, nor lost, until its window opens
+		case p.s.Left != nil && p.freed[node] && !w.Undisturbed:
+			p.claim(node, r.ID)
+			p.again(p.s.Now)
+			w.Later = "its place is counted first"
 		default:
 			older := p.claimed[node]
 			if w.Undisturbed { // what waits for a place is not before others
