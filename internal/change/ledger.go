@@ -40,6 +40,9 @@ func (l Ledger) Next() Ledger {
 	return l
 }
 
+// After reports whether l was written after o. One ledger after the other is, unless Consul's KV was restored.
+func (l Ledger) After(o Ledger) bool { return l.Term > o.Term || l.Term == o.Term && l.Seq > o.Seq }
+
 // ID names a grant of the transaction that writes l. Sessions differ also where
 // a restored ledger counts the same numbers again.
 func (l Ledger) ID(session string) string {

@@ -323,13 +323,18 @@ func (t *term) run(ctx context.Context) {
 func (t *term) watch(ctx context.Context) error {
 	err := t.watcher.Run(ctx)
 	if errors.Is(err, cluster.ErrRestored) && t.o.Grants {
-		t.places.over.Store(true) // the others must not wait until Quiet is written
-		t.o.Log.Warn("Consul's KV was restored: nothing is granted for a while", "for", t.o.Quiet)
-		if err := t.places.offers.Quiet(ctx, time.Now().UTC().Truncate(time.Second).Add(t.o.Quiet)); err != nil {
-			t.o.Log.Warn("the next orchestrator may not know that Consul's KV was restored", "error", err)
-		}
+		t.restored(ctx)
 	}
 	return err
+}
+
+// restored has nothing planned in this term from now on, and nothing granted for a while, as Consul's KV was restored.
+func (t *term) restored(ctx context.Context) {
+	t.places.over.Store(true) // the others must not wait until Quiet is written
+	t.o.Log.Warn("Consul's KV was restored: nothing is granted for a while", "for", t.o.Quiet)
+	if err := t.places.offers.Quiet(ctx, time.Now().UTC().Truncate(time.Second).Add(t.o.Quiet)); err != nil {
+		t.o.Log.Warn("the next orchestrator may not know that Consul's KV was restored", "error", err)
+	}
 }
 
 // What keeps cycles apart. At most a fifth of the time is spent on cycles, but what follows a quiet time does not wait for that. The

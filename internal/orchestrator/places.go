@@ -88,8 +88,14 @@ func (p *places) begin(ctx context.Context) (r *round, err error) {
 		}
 	}()
 	if !p.renewed {
+		last := p.ledger.Value
 		if p.ledger, err = p.offers.Renew(ctx, !p.begun); err != nil {
 			return nil, err
+		}
+		if p.begun && !p.ledger.Value.After(last) {
+			p.t.restored(ctx)
+			p.t.end()
+			return nil, p.stands(ctx)
 		}
 		p.t.watcher.Reset()
 		p.renewed, p.begun = true, true
