@@ -115,7 +115,8 @@ var crowds = map[string]struct {
 	"holds":    {[]string{"trigger", "budget", "host held", "host released"}, []uint64{0, 1, 2}, false},
 	"pauses":   {[]string{"trigger", "budget", "cluster paused", "cluster resumed", "lease"}, []uint64{0, 1}, false},
 	"rollouts": {[]string{"trigger", "rollout paused", "rollout resumed"}, []uint64{0, 3}, false},
-	"restores": {[]string{"trigger", "budget", "snapshot", "restore", "lease"}, []uint64{1, 3}, false},
+	"restores": {[]string{"trigger", "budget", "snapshot", "restore", "lease"}, []uint64{1, 3, 59}, false},
+	"runs":     {[]string{"snapshot", "restore", "run", "budget"}, []uint64{3, 12, 39}, false},
 	"late":     {[]string{"trigger", "lease", "budget"}, []uint64{0, 3, 6, 8, 11}, true},
 }
 

@@ -67,8 +67,8 @@ func (w *Waiter) Await(ctx context.Context, g Goal) (Verdict, error) {
 	}
 	defer func() { stop(); _ = group.Wait() }() // it returns the watches' end
 	seen, first, reported, begin := map[string]bool{}, true, "", time.Now()
-	rest := concurrency.Rest{Share: 1, Credit: gatherCredit, Least: gather}
 	var shown runMembers
+	rest := concurrency.Rest{Share: 1, Credit: gatherCredit, Least: gather}
 	var by *caller
 	end := func() {}
 	defer func() { end() }()

@@ -376,3 +376,39 @@ func TestBlocker(t *testing.T) {
 		}
 	}
 }
+
+// TestPlaceOfTheRunBefore: a host that a run is done with is counted again before another run takes it: where the budget was
+// lowered meanwhile, not all of them go out again.
+func TestPlaceOfTheRunBefore(t *testing.T) {
+	t.Parallel()
+	w := newWorld("a", "b", "c")
+	w.budget = &pace.Budget{MaxOut: amount(t, "3")}
+	w.ask("r", Request{Workflow: "w", Disturbs: true})
+	w.ask("s", Request{Workflow: "w", Disturbs: true})
+	w.plan()
+	has := func(run string) (nodes int) {
+		for _, q := range w.queues {
+			if q.has(run) {
+				nodes++
+			}
+		}
+		return nodes
+	}
+	if r, s := has("r"), has("s"); r != 3 || s != 0 {
+		t.Fatalf("%d nodes have r, and %d s; want all of them r", r, s)
+	}
+	w.begin("a", "b", "c")
+	w.end(Done, "a", "b", "c")
+	w.budget = &pace.Budget{MaxOut: amount(t, "1")}
+	for range 4 {
+		if c := w.plan(); has("r")+has("s") == 0 && !c.Again.Equal(w.now) {
+			t.Errorf("no node has a job, and it is planned again at %v, want %v", c.Again, w.now)
+		}
+		if n := has("s"); n > 1 {
+			t.Fatalf("%d nodes have s, and the budget is 1", n)
+		}
+	}
+	if n := has("s"); n != 1 {
+		t.Errorf("%d nodes have s, want one", n)
+	}
+}
