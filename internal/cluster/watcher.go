@@ -167,9 +167,9 @@ func (w *Watcher) gathering() func(ctx context.Context) {
 	rest := concurrency.Rest{Share: gatherShare, Credit: gatherCredit, Least: gatherLeast}
 	return func(ctx context.Context) {
 		w.mu.Lock()
-		took := w.took
+		took := min(w.took, gatherMost/gatherShare) // what a long one leaves to rest must not outlast it
 		w.mu.Unlock()
-		_ = concurrency.Sleep(ctx, min(rest.After(took, time.Now()), gatherMost)) // ends with ctx
+		_ = concurrency.Sleep(ctx, rest.After(took, time.Now())) // ends with ctx
 	}
 }
 
