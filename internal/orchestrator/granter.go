@@ -140,10 +140,22 @@ func (g *granter) settle(ctx context.Context) error {
 	return nil
 }
 
-// await returns when there is something new, or at a time that is not zero; gather is a pause after that.
+// await returns when there is something new, gather after that, or at a time that is not zero. It looks at the clock in each interval,
+// since that may be set, or stand still with the host.
 func (g *granter) await(ctx context.Context, at time.Time, gather time.Duration) {
-	if g.wake.WaitUntil(ctx, at) == nil {
-		_ = concurrency.Sleep(ctx, gather) // ends with ctx
+	at = at.Round(0) // the clock's time alone
+	for {
+		until := at
+		if latest := time.Now().Add(g.o.Interval); latest.Before(at) {
+			until = latest
+		}
+		if g.wake.WaitUntil(ctx, until) == nil {
+			_ = concurrency.Sleep(ctx, gather) // ends with ctx
+			return
+		}
+		if ctx.Err() != nil || !time.Now().Before(at) {
+			return
+		}
 	}
 }
 
