@@ -6,7 +6,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 )
 
-// memberList makes the list of a cluster's members, of which only what changed is made again. It is for one goroutine.
+// memberList makes the list of a cluster's members, of which only what changed is rebuilt. It is for one goroutine.
 type memberList struct {
 	members []cluster.Member
 	hosts   map[string]*cluster.Host
