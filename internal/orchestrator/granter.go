@@ -140,7 +140,7 @@ func (g *granter) settle(ctx context.Context) error {
 	return nil
 }
 
-// await returns when there is something new, gather after that, or at a time that is not zero. It looks at the clock in each interval,
+// await returns when there is something new, gather after that, or at a time that is not zero. It reads the clock in each interval,
 // since that may be set, or stand still with the host.
 func (g *granter) await(ctx context.Context, at time.Time, gather time.Duration) {
 	at = at.Round(0) // the clock's time alone
