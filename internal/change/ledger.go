@@ -51,16 +51,14 @@ func (l Ledger) ID(session string) string {
 
 // Earlier reports whether the grant a was offered before b, by their IDs; one without an ID is earlier than all others.
 func Earlier(a, b string) bool {
-	parse := func(id string) (term, seq uint64) {
+	parse := func(id string) (l Ledger) {
 		first, rest, _ := strings.Cut(id, ".")
 		second, _, _ := strings.Cut(rest, ".")
-		term, _ = strconv.ParseUint(first, 10, 64) // 0: it is not an ID
-		seq, _ = strconv.ParseUint(second, 10, 64)
-		return term, seq
+		l.Term, _ = strconv.ParseUint(first, 10, 64) // 0: it is not an ID
+		l.Seq, _ = strconv.ParseUint(second, 10, 64)
+		return l
 	}
-	term, seq := parse(a)
-	otherTerm, otherSeq := parse(b)
-	return term < otherTerm || term == otherTerm && seq < otherSeq
+	return parse(b).After(parse(a))
 }
 
 // Ledgers is the ledger of a cluster in Consul's KV.

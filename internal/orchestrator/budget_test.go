@@ -128,27 +128,17 @@ func TestLedgerOfBefore(t *testing.T) {
 	first := orch.Status().Epoch
 	before, _, err := s.client.KVGet(t.Context(), ledger, consul.Query{})
 	s.must(nil, err)
-	ends := func(id string) {
-		t.Helper()
-		s.eventually("the end of run "+id, func() error {
-			r, err := runs.New(s.store).Run(t.Context(), id)
-			if err == nil && r.State != runs.Done {
-				err = fmt.Errorf("it is %s", r.State)
-			}
-			return err
-		})
-	}
-	ends("r1")
+	s.done("r1")
 	s.asksFor("r2")
-	ends("r2")
+	s.done("r2")
 	restored := time.Now()
 	s.must(nil, s.client.KVPut(t.Context(), before))
 	s.asksFor("r3")
-	ends("r3")
+	s.done("r3")
 	if r, err := runs.New(s.store).Show(t.Context(), "r3"); err != nil || r.Members[0].History[0].At.Before(restored.Add(o.Quiet-time.Second)) {
 		t.Errorf("%v: %+v; want that it is granted after %v", err, r.Members, restored.Add(o.Quiet))
 	}
 	if now := orch.Status().Epoch; now <= first {
-		t.Errorf("the term of epoch %d goes on", now)
+		t.Errorf("the term of epoch %d continues", now)
 	}
 }

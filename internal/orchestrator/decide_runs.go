@@ -27,9 +27,11 @@ func (g *granter) planRuns(ctx context.Context, r *round) (again time.Time, err 
 		g.setRuns(nil)
 		return again, nil // the cycle says so
 	}
-	if err := r.counted(); err != nil {
-		g.problems.set(deciderRuns, err) // until the rollout can be read
-		return again, nil
+	if _, rules := r.State.Profile.Params[runs.ParamRules]; rules || len(r.State.ActiveRuns) > 0 { // otherwise none takes a place
+		if err := r.counted(); err != nil {
+			g.problems.set(deciderRuns, err) // until the rollout can be read
+			return again, nil
+		}
 	}
 	gate, unreadable := rollout.GateRunIn(g.store, &r.State)
 	wrote := false
@@ -51,7 +53,7 @@ func (g *granter) planRuns(ctx context.Context, r *round) (again time.Time, err 
 			}})
 		},
 	}
-	if r.State.Control.Budget != nil {
+	if r.base != nil {
 		observed.Left = func(d pace.Demand, taken []string) *pace.Account { return r.left(d, taken...) }
 	}
 	_, err = g.decider.Decide(ctx, g.store, observed)

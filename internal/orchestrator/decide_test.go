@@ -20,12 +20,20 @@ import (
 // asksFor asks for a run that has a job for each member.
 func (s *site) asksFor(id string) {
 	s.t.Helper()
-	s.must(s.run(id))
+	_, _, err := runs.New(s.store).Ask(s.t.Context(), id, runs.Request{Workflow: "good"}, "ann")
+	s.must(nil, err)
 }
 
-func (s *site) run(id string) (runs.Run, error) {
-	r, _, err := runs.New(s.store).Ask(s.t.Context(), id, runs.Request{Workflow: "good"}, "ann")
-	return r, err
+// done waits until a run has ended well.
+func (s *site) done(id string) {
+	s.t.Helper()
+	s.eventually("the end of run "+id, func() error {
+		r, err := runs.New(s.store).Run(s.t.Context(), id)
+		if err == nil && r.State != runs.Done {
+			err = fmt.Errorf("it is %s: %s", r.State, r.Why)
+		}
+		return err
+	})
 }
 
 // granted waits until a run has begun.

@@ -63,8 +63,6 @@ func (d *Decider) beginnings(r *Runs, st *readState, c Changes) []group {
 			g.keys = append(g.keys, doc.Key())
 		}
 		d.swapSpec(r, st, c, id, &g)
-		delete(c.Runs, id)
-		delete(st.changed, id)
 		all = append(all, g)
 	}
 	return all
@@ -322,10 +320,11 @@ func (d *Decider) commit(ctx context.Context, r *Runs, st *readState, groups []g
 		before := len(groups)
 		groups = slices.DeleteFunc(groups, func(g group) bool {
 			hit := slices.ContainsFunc(conflict.Failures, func(f kv.Failure) bool { return slices.Contains(g.keys, f.Key) })
-			if hit || w.late(g) {
+			left := hit || w.late(g)
+			if left {
 				w.overtake(g)
 			}
-			return hit || w.late(g)
+			return left
 		})
 		if len(groups) == before {
 			return err
