@@ -38,7 +38,7 @@ type follower struct {
 func newFollower(dir, content string) (*follower, error) {
 	f := &follower{
 		file: filepath.Join(dir, "staged"), replacer: replace.New(dir, []string{}, hclog.NewNullLogger()),
-		stages: stage.NewHosts(dir, hclog.NewNullLogger()),
+		stages: stage.NewHosts(dir, nil, hclog.NewNullLogger()),
 	}
 	f.wanted.Set(content)
 	f.stages.Begin(stage.Files{Replacer: f.replacer, Compare: f.replacer.Compare}, []config.Stage{fleetStage})

@@ -66,10 +66,8 @@ type Options struct {
 	// templates may read.
 	LookupEnv func(string) (string, bool)
 	Pages     ui.Pages // of the ui listener
-	// LeastHealthy is the least time in health before a lease is over; 0: lease.DefaultMinHealthy. BootID names
-	// this boot; nil: the kernel's.
+	// LeastHealthy is the least time in health before a lease is over; 0: lease.DefaultMinHealthy.
 	LeastHealthy time.Duration
-	BootID       func() string
 	GCPercent    int // that the program has set; 0: that of the environment. For metrics
 	Version      string
 	Commit       string
@@ -147,11 +145,11 @@ func New(o Options) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{o: o, client: client, slots: newSlots(client, c), maintenance: newMaintenance(nodeMaintenance{client}, c.StateDir, o.Log), conf: c, started: time.Now()}
-	a.leases = newLease(a.maintenance, c.StateDir, o.LeastHealthy, o.BootID, o.Log)
+	a.leases = newLease(a.maintenance, c.StateDir, o.LeastHealthy, nil, o.Log)
 	a.control = control.New(control.Options{
 		Socket: c.Control.Socket, Group: c.Control.Group, Holder: a.leases, Reboot: rebooter(c.RebootCommand), Version: o.Version, Log: o.Log.Named("control"),
 	})
-	a.stages = stage.NewHosts(c.StateDir, o.Log.Named("stages"))
+	a.stages = stage.NewHosts(c.StateDir, nil, o.Log.Named("stages"))
 	a.loading = newLoading(c.StateDir, o.LoadingRest, o.Log.Named("templates"))
 	a.processesChanged, a.templatesChanged, a.filesChanged = concurrency.NewSignal(), concurrency.NewSignal(), concurrency.NewSignal()
 	a.expiring.changed = concurrency.NewSignal()

@@ -26,6 +26,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/durable"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/pace"
@@ -134,6 +135,7 @@ type grantHost struct {
 	orchestrator *config.Orchestrator
 	begins       func()
 	boot         string // of its kernel
+	booted       time.Time
 	simulated    *agent.Simulated
 }
 
@@ -174,7 +176,7 @@ func newGrantFleet(t *testing.T, n int, requires ...config.Requires) *grantFleet
 	}
 	through := f.toHosts.client(f)
 	for i := range n {
-		h := &grantHost{fleet: f, name: fmt.Sprint("h", i), role: []string{"db", "web"}[min(i, 1)], dir: t.TempDir()}
+		h := &grantHost{fleet: f, name: fmt.Sprint("h", i), role: []string{"db", "web"}[min(i, 1)], dir: t.TempDir(), boot: "b", booted: time.Now()}
 		f.hosts[h.name] = h
 		id := catalog.PresenceID("default")
 		err := f.client.CatalogRegister(t.Context(), &consul.CatalogRegistration{
@@ -201,6 +203,11 @@ func (h *grantHost) open(version string) {
 	}
 }
 
+// clock is what the host's clocks say.
+func (h *grantHost) clock() durable.Reading {
+	return durable.Reading{Wall: time.Now().UTC(), Boot: h.boot, Uptime: time.Since(h.booted)}
+}
+
 func (h *grantHost) start(client *consul.Client, requires []config.Requires) {
 	h.fleet.t.Helper()
 	state := filepath.Join(h.dir, "state")
@@ -208,7 +215,7 @@ func (h *grantHost) start(client *consul.Client, requires []config.Requires) {
 		h.fleet.t.Fatal(err)
 	}
 	script := "echo $JORC_VERSION >>" + h.dir + "/begun; until [ -e " + h.dir + "/$JORC_VERSION ]; do sleep 0.02; done"
-	s, err := agent.Simulate(agent.SimulatedOptions{Client: client, Maintenance: h, LeastHealthy: 100 * time.Millisecond, BootID: func() string { return h.boot }, Log: testLog(h.name), Config: &config.Config{
+	s, err := agent.Simulate(agent.SimulatedOptions{Client: client, Maintenance: h, LeastHealthy: 100 * time.Millisecond, Clock: h.clock, Log: testLog(h.name), Config: &config.Config{
 		Cluster: "default", Prefix: "jorc", Node: h.name, StateDir: state, VersionFile: filepath.Join(state, "version"),
 		DNS: config.DNS{Addr: h.fleet.server.DNSAddr}, Member: &config.Member{Roles: []string{h.role}}, Static: &config.Static{Workflow: "converge"}, Requires: requires,
 		Orchestrator: h.orchestrator,

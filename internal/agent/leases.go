@@ -10,13 +10,14 @@ import (
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/converge"
+	"github.com/jorc/jorc/internal/durable"
 	"github.com/jorc/jorc/internal/lease"
 	"github.com/jorc/jorc/internal/workflow"
 )
 
 // newLease returns the lease of a host, which shares its maintenance with versions and jobs.
-func newLease(m *maintenance, stateDir string, least time.Duration, bootID func() string, log hclog.Logger) *lease.Host {
-	return lease.NewHost(lease.Options{StateDir: stateDir, Maintenance: ownedMaintenance{m, ownerLease}, Least: least, BootID: bootID, Log: log.Named("lease")})
+func newLease(m *maintenance, stateDir string, least time.Duration, clock durable.Clock, log hclog.Logger) *lease.Host {
+	return lease.NewHost(lease.Options{StateDir: stateDir, Maintenance: ownedMaintenance{m, ownerLease}, Least: least, Clock: clock, Log: log.Named("lease")})
 }
 
 // changes is the host's side of all changes.

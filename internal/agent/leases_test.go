@@ -181,7 +181,7 @@ func (h *grantHost) again() {
 // reboot starts the host's agent in another boot.
 func (h *grantHost) reboot() {
 	h.stop()
-	h.boot += "x"
+	h.boot, h.booted = h.boot+"x", time.Now()
 	h.start(h.fleet.toHosts.client(h.fleet), nil)
 }
 

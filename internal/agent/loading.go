@@ -38,9 +38,10 @@ const (
 //
 // kill -9, a crash and a power failure do not count.
 type loading struct {
-	file string
-	rest time.Duration
-	log  hclog.Logger
+	file  string
+	rest  time.Duration
+	clock durable.Clock // of the host
+	log   hclog.Logger
 	// kills is how many processes the kernel has killed for want of memory in this boot.
 	kills func() (n uint64, ok bool)
 
@@ -117,19 +118,19 @@ func (l *loading) begin(c *config.Config) (rest time.Duration) {
 	last := false
 	if r.Mark != nil && l.killed(*r.Mark) {
 		l.log.Warn("the kernel killed the agent for want of memory while it loaded its templates")
-		r.Ends = append(r.Ends, durable.StartStopwatch())
+		r.Ends = append(r.Ends, l.clock.Start())
 		last = r.Mark.Last
 	}
 	r.Mark = nil
 	r.Ends = l.recent(r.Ends)
 	if r.Rest == nil && (len(r.Ends) >= restAfter || last) {
-		began := durable.StartStopwatch()
+		began := l.clock.Start()
 		r.Rest = &began
 	}
 	if r.Rest != nil {
-		resumed := r.Rest.Resumed()
+		resumed := l.clock.Resumed(*r.Rest)
 		r.Rest = &resumed
-		if rest = l.rest - resumed.Elapsed(); rest > 0 {
+		if rest = l.rest - l.clock.Elapsed(resumed); rest > 0 {
 			l.resting = fmt.Sprintf("no template is rendered until %s: the kernel killed the agent for want of memory while it loaded their data. "+
 				"Let templates read less, or give the agent more memory (MemoryMax of its unit); then 'systemctl reload jorc' renders at once",
 				time.Now().Add(rest).UTC().Format(time.RFC3339))
@@ -144,7 +145,7 @@ func (l *loading) begin(c *config.Config) (rest time.Duration) {
 // mark begins to load. The caller holds mu.
 func (l *loading) mark(r loadingRecord) {
 	kills, _ := l.kills() // without a count no end counts
-	r.Mark = &loadingMark{Boot: durable.BootID(), Kills: kills, Last: r.Rest != nil}
+	r.Mark = &loadingMark{Boot: l.clock.Boot(), Kills: kills, Last: r.Rest != nil}
 	r.Rest, l.resting = nil, ""
 	l.keep(r)
 }
@@ -180,13 +181,13 @@ func (l *loading) stopped() {
 // killed reports whether the kernel may have killed the process that made the mark.
 func (l *loading) killed(m loadingMark) bool {
 	kills, ok := l.kills()
-	return ok && m.Boot == durable.BootID() && kills > m.Kills
+	return ok && m.Boot == l.clock.Boot() && kills > m.Kills
 }
 
 // recent returns the ends that still count.
 func (l *loading) recent(ends []durable.Stopwatch) (recent []durable.Stopwatch) {
 	for _, e := range ends {
-		if e = e.Resumed(); e.Elapsed() < l.rest {
+		if e = l.clock.Resumed(e); l.clock.Elapsed(e) < l.rest {
 			recent = append(recent, e)
 		}
 	}

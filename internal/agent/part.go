@@ -19,6 +19,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/converge"
+	"github.com/jorc/jorc/internal/durable"
 	"github.com/jorc/jorc/internal/expiry"
 	"github.com/jorc/jorc/internal/lease"
 	"github.com/jorc/jorc/internal/orchestrator"
@@ -339,9 +340,9 @@ type SimulatedOptions struct {
 	// UnwatchedHold: the hold file is read at the start and before each task only. The
 	// kernel allows a user 128 watchers.
 	UnwatchedHold bool
-	// LeastHealthy and BootID are those of Options.
+	// LeastHealthy is that of Options.
 	LeastHealthy time.Duration
-	BootID       func() string
+	Clock        durable.Clock // of the host
 	// Command replaces the processes of tasks; nil: they run.
 	Command func(context.Context, command.Command) (command.Result, error)
 	Log     hclog.Logger
@@ -360,7 +361,7 @@ func Simulate(o SimulatedOptions) (*Simulated, error) {
 		o.Log = hclog.NewNullLogger()
 	}
 	a := &Agent{o: Options{Log: o.Log}, client: o.Client, command: o.Command, slots: newSlots(o.Client, o.Config), maintenance: newMaintenance(o.Maintenance, o.Config.StateDir, o.Log)}
-	a.leases = newLease(a.maintenance, o.Config.StateDir, o.LeastHealthy, o.BootID, o.Log)
+	a.leases = newLease(a.maintenance, o.Config.StateDir, o.LeastHealthy, o.Clock, o.Log)
 	p, err := a.newPart(o.Config, o.Config.Node)
 	if err != nil {
 		return nil, err

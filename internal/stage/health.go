@@ -75,7 +75,7 @@ func (d *driver) idle() (left time.Duration, used bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	attempt := d.record.Attempt
-	return attempt.Deadline - attempt.Begun.Elapsed(), d.taking || attempt.State != cluster.StageChanging
+	return attempt.Deadline - d.hosts.clock.Elapsed(attempt.Begun), d.taking || attempt.State != cluster.StageChanging
 }
 
 // leave ends an attempt that the engine did not use by its deadline.
@@ -108,7 +108,7 @@ func (d *driver) verify(files Files) {
 	switch {
 	case err == nil && has == d.record.Grant.Tag:
 		d.settle(attempt.Inputs)
-	case err == nil && has == attempt.OldHas && attempt.overdue():
+	case err == nil && has == attempt.OldHas && attempt.overdue(d.hosts.clock):
 		d.notReplaced(fmt.Errorf("its replacement was interrupted, and has not ended within %v of its grant", attempt.Deadline))
 	case err == nil && has == attempt.OldHas: // the engine replaces them now, or ends the attempt
 	default:
@@ -153,7 +153,7 @@ func (d *driver) evaluate(failing []string, err error, now time.Time) (over bool
 		d.log.Info("the grant is done", "grant", d.record.Grant.ID)
 		d.hosts.changes.Notify()
 		return true
-	case attempt.Settling.Elapsed() < attempt.Deadline:
+	case d.hosts.clock.Elapsed(attempt.Settling) < attempt.Deadline:
 		return false
 	case err != nil:
 		d.fail(fmt.Sprintf("its checks could not be read: %v", err))

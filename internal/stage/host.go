@@ -49,6 +49,7 @@ type Part struct {
 // the disk and in Consul, so it outlives the process.
 type Hosts struct {
 	stateDir string
+	clock    durable.Clock // of the host
 	log      hclog.Logger
 	changes  concurrency.Signal
 
@@ -60,8 +61,8 @@ type Hosts struct {
 }
 
 // NewHosts returns a host that keeps its records in stateDir. It does no I/O.
-func NewHosts(stateDir string, log hclog.Logger) *Hosts {
-	return &Hosts{stateDir: stateDir, log: log, changes: concurrency.NewSignal(), drivers: map[string]*driver{}}
+func NewHosts(stateDir string, clock durable.Clock, log hclog.Logger) *Hosts {
+	return &Hosts{stateDir: stateDir, clock: clock, log: log, changes: concurrency.NewSignal(), drivers: map[string]*driver{}}
 }
 
 // Changes implements watch.Stager.
@@ -77,7 +78,7 @@ func (h *Hosts) Overdue(unit string, stages []config.Stage) bool {
 		d.load()
 		attempt := d.record.Attempt
 		d.mu.Unlock()
-		if attempt.Unit == unit && attempt.overdue() {
+		if attempt.Unit == unit && attempt.overdue(h.clock) {
 			return true
 		}
 	}
@@ -210,7 +211,7 @@ func (d *driver) load() {
 	}
 	d.record, d.loaded = r, true
 	before := r.Attempt
-	if r.Attempt = before.resumed(); r.Attempt.Begun != before.Begun || r.Attempt.Settling != before.Settling {
+	if r.Attempt = before.resumed(d.hosts.clock); r.Attempt.Begun != before.Begun || r.Attempt.Settling != before.Settling {
 		d.mustKeep(r)
 	}
 }
@@ -347,7 +348,7 @@ func (d *driver) has(s watch.Staged) {
 func (d *driver) settle(inputs map[string]input) {
 	r := d.record
 	r.Has, r.Inputs = r.Grant.Tag, inputs
-	r.Attempt.State, r.Attempt.Settling = cluster.StageSettling, durable.StartStopwatch()
+	r.Attempt.State, r.Attempt.Settling = cluster.StageSettling, d.hosts.clock.Start()
 	d.want("", cluster.StageInputs{})
 	d.healthy = time.Time{}
 	d.mustKeep(r)
@@ -450,7 +451,7 @@ func (d *driven) prepare(files Files, content string) (attempt attemptRecord, er
 	}
 	attempt = attemptRecord{
 		State: cluster.StageChanging, Taken: d.changed, Inputs: recordedInputs(s.Inputs), Unit: s.Unit, Files: old, OldInputs: d.record.Inputs,
-		Restore: s.Stage.OnUnhealthy != config.OnUnhealthyStop, MinHealthy: s.Stage.MinHealthy, Deadline: s.Stage.NodeDeadline, Begun: durable.StartStopwatch(), Services: s.Stage.Services,
+		Restore: s.Stage.OnUnhealthy != config.OnUnhealthyStop, MinHealthy: s.Stage.MinHealthy, Deadline: s.Stage.NodeDeadline, Begun: d.hosts.clock.Start(), Services: s.Stage.Services,
 	}
 	if attempt.OldHas, err = attempt.onDisk(files.Compare); err != nil {
 		return attempt, fmt.Errorf("stage %q: %w", d.stage, err)

@@ -48,7 +48,7 @@ func newOfferedHost(t *testing.T, orchestrated bool, fault consultest.Fault) *of
 	t.Helper()
 	h := &offeredHost{t: t, server: consultest.Start(t), fault: fault}
 	h.client = h.server.Client()
-	h.hosts = stage.NewHosts(t.TempDir(), hclog.NewNullLogger())
+	h.hosts = stage.NewHosts(t.TempDir(), nil, hclog.NewNullLogger())
 	edge := config.Stage{Name: "edge", NodeDeadline: time.Hour}
 	h.staged = watch.Staged{Stage: edge, Unit: "limit", Content: "new", Files: []replace.File{{Name: "limit", Destination: "/limit"}}}
 	h.put(cluster.OrchestratorLock, "") // left by an orchestrator that ended

@@ -82,17 +82,17 @@ func (t attemptRecord) open() bool {
 
 // overdue reports whether the replacement was interrupted and has not ended by the
 // deadline. It is for an attempt that an earlier process left: one at work ends it itself.
-func (t attemptRecord) overdue() bool {
-	return t.State == cluster.StageChanging && t.Begun.Elapsed() >= t.Deadline
+func (t attemptRecord) overdue(c durable.Clock) bool {
+	return t.State == cluster.StageChanging && c.Elapsed(t.Begun) >= t.Deadline
 }
 
 // resumed returns the attempt with the stopwatches that this boot continues.
-func (t attemptRecord) resumed() attemptRecord {
+func (t attemptRecord) resumed(c durable.Clock) attemptRecord {
 	switch t.State {
 	case cluster.StageChanging:
-		t.Begun = t.Begun.Resumed()
+		t.Begun = c.Resumed(t.Begun)
 	case cluster.StageSettling:
-		t.Settling = t.Settling.Resumed()
+		t.Settling = c.Resumed(t.Settling)
 	}
 	return t
 }
