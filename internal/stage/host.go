@@ -397,6 +397,7 @@ func (d *driven) Look(s *change.Seen, _ error) {
 	d.load()
 	if s.Known && !d.compared {
 		d.compare(s.Report.Stages[d.stage])
+		d.remember(s.Answered(d.Change()))
 	}
 	g := s.Granted(d.Change())
 	if g.State != pace.Offered || g.ID == d.offer {
@@ -543,6 +544,17 @@ func (d *driver) compare(stored cluster.StageReport) {
 	case d.wants == stored.Wants && !stored.WantsSince.IsZero():
 		d.wanted = stored.WantsSince
 	}
+}
+
+// remember takes in that the host said of a grant that it is over, where its record of that was lost: what was offered may still be
+// stored, and must not be accepted again. The caller holds mu.
+func (d *driver) remember(said cluster.Answer) {
+	if said.ID == "" || said.Open() || d.record.Grant.Open() || d.record.Grant.ID != "" && !change.Earlier(d.record.Grant.ID, said.ID) {
+		return
+	}
+	r := d.record
+	r.Grant = change.Held{ID: said.ID, Tag: said.Tag, Since: said.Since, Ended: said.Ended}
+	d.mustKeep(r)
 }
 
 // reportOf is what the host reports of a record. The caller holds mu.

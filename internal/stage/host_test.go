@@ -43,8 +43,8 @@ type offeredHost struct {
 	session  string // of the lock; empty: no orchestrator has it
 }
 
-// newOfferedHost starts a host with an offer of the lock's holder, or without a session.
-func newOfferedHost(t *testing.T, orchestrated bool, fault consultest.Fault) *offeredHost {
+// newOfferedHost starts a host with an offer of the lock's holder, or without a session. said is its report; empty: it has none.
+func newOfferedHost(t *testing.T, orchestrated bool, fault consultest.Fault, said ...string) *offeredHost {
 	t.Helper()
 	h := &offeredHost{t: t, server: consultest.Start(t), fault: fault}
 	h.client = h.server.Client()
@@ -63,6 +63,9 @@ func newOfferedHost(t *testing.T, orchestrated bool, fault consultest.Fault) *of
 	h.put(cluster.KeyControl, `{"format":1}`)
 	h.put(cluster.StageStopsKey("edge"), `{"format":1}`)
 	h.offer("1.1.a", pace.Offered)
+	for _, report := range said {
+		h.put(cluster.ReportKey("n1"), report)
+	}
 	proxy := h.server.Proxy()
 	proxy.Do(h.take)
 	through := proxy.Client()
@@ -185,6 +188,30 @@ func TestGrantTakenOnce(t *testing.T) {
 				t.Errorf("again: %v", err)
 			}
 		})
+	}
+}
+
+// TestGrantTakenBeforeTheDiskWasLost: a host whose disk was wiped does not accept again what it said before is over, although
+// that is still offered as it was. What is offered next it accepts.
+func TestGrantTakenBeforeTheDiskWasLost(t *testing.T) {
+	t.Parallel()
+	h := newOfferedHost(t, true, consultest.Fault{}, `{"format":1,"grants":[{"change":"files.edge","id":"1.1.a","tag":"new","state":"done",
+		"since":"2026-01-01T00:00:00Z","ended":"2026-01-01T00:01:00Z"}],"stages":{"edge":{"policy":{},"rendered":true,"state":"done"}}}`)
+	consultest.Eventually(t, "a report of what the host wants", func(ctx context.Context) error {
+		if err := h.hosts.Take(ctx, h.staged); !errors.Is(err, watch.ErrNotTaken) {
+			t.Fatalf("got %v, want that it waits", err)
+		}
+		if got, a := h.reported(); got.Wants != "new" || a.ID != "1.1.a" || a.State != cluster.GrantDone {
+			return fmt.Errorf("%+v, %+v", got, a)
+		}
+		return nil
+	})
+	h.offer("1.2.a", pace.Offered)
+	if err := h.taken(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, a := h.reported(); a.ID != "1.2.a" || !a.Open() {
+		t.Errorf("got %+v, want the second offer", a)
 	}
 }
 
