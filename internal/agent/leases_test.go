@@ -428,6 +428,37 @@ func TestLeaseIsOver(t *testing.T) {
 	f.free()
 }
 
+// TestLeaseAdmitsItsCure: a lease that has ended but for the health of its host keeps nothing from it: the next version is what
+// makes the host healthy.
+func TestLeaseAdmitsItsCure(t *testing.T) {
+	t.Parallel()
+	f := newGrantFleet(t, 2)
+	f.orchestrated()
+	h := f.hosts["h0"]
+	h.asks(lease.Request{ID: "a", Reason: "a reboot"}).ready()
+	h.check("critical")
+	_ = expired(func(ctx context.Context) error { return h.simulated.Lease().End(ctx, "a") })
+	h.waits(lease.NotHealthy)
+	f.trigger("v2", atOnce(1))
+	f.openAll("v2")
+	f.eventually("the host to begin with v2", func() error {
+		if d := f.report("h0"); !slices.Contains(h.begun(), "v2") || d.Lease == nil || !d.Lease.Returns {
+			return fmt.Errorf("%v, %+v, %+v: %s", h.begun(), d.Lease, d.Grants, f.show())
+		}
+		return nil
+	})
+	h.isIn(lease.Ending)
+	h.check("passing")
+	f.done("v2")
+	f.eventually("no lease", func() error {
+		if d := f.report("h0"); d.Lease != nil {
+			return fmt.Errorf("%+v", d.Lease)
+		}
+		return nil
+	})
+	f.neverMore(1)
+}
+
 // TestLeaseHalts: a lease that waiting cannot help is refused at once.
 func TestLeaseHalts(t *testing.T) {
 	t.Parallel()

@@ -20,6 +20,8 @@ type Wish struct {
 	// is out of service and drained; set for orders only.
 	Order string `json:"order,omitempty"`
 	Ready bool   `json:"ready,omitempty"`
+	// Returns: the lease only waits for the host to be healthy. It keeps no other change from it.
+	Returns bool `json:"returns,omitempty"`
 	// Trouble: its time is over, and the host is not healthy.
 	Trouble string `json:"trouble,omitempty"`
 }
@@ -122,12 +124,12 @@ func (h *Host) Kept() string {
 	return h.Leased()
 }
 
-// Leased says that the host has a lease, and why; empty: it has none.
+// Leased says that the host has a lease that keeps other changes from it, and why; empty: it has none.
 func (h *Host) Leased() string {
-	if !h.Report.Answered(LeaseChange(h.Node)).Open() {
+	w, _ := h.Report.Wish()
+	if w.Returns || !h.Report.Answered(LeaseChange(h.Node)).Open() {
 		return ""
 	}
-	w, _ := h.Report.Wish()
 	return LeaseText(w)
 }
 

@@ -25,6 +25,7 @@ const (
 	end      step = "end"     // the caller is done
 	trouble  step = "trouble" // the time is over, and the host is not healthy
 	lift     step = "lift"    // come back into service
+	admit    step = "admit"   // let other changes reach the host: one may be what makes it healthy
 	finish   step = "finish"  // it is over
 	forget   step = "forget"  // the report says so
 )
@@ -51,7 +52,7 @@ type facts struct {
 	boot    string
 	age     time.Duration // since the acceptance
 	drained time.Duration // since maintenance is on
-	lifted  bool          // the host is back in service
+	back    time.Time     // since when the host is back in service; zero: it is not
 }
 
 func (f *facts) grant() change.Grant { return f.Granted(cluster.LeaseChange(f.node)) }
@@ -145,15 +146,21 @@ func decidePlaced(f *facts, now time.Time) (do step, again time.Time) {
 
 // decideEnding is about a host that comes back.
 func decideEnding(f *facts, now time.Time) (do step, again time.Time) {
-	healthy, over := f.Since.Add(f.rec.MinHealthy), f.rec.For-f.age
+	healthy, over, admits := f.Since.Add(f.rec.MinHealthy), f.rec.For-f.age, f.back.Add(f.rec.MinHealthy)
 	switch {
-	case !f.lifted:
+	case f.back.IsZero():
 		return lift, again
 	case f.Checked && len(f.Failing) > 0 && over <= 0 && f.rec.Trouble == "":
 		return trouble, again
-	case !f.Healthy() && over > 0:
-		return nothing, now.Add(over)
+	case f.Checked && len(f.Failing) > 0 && !f.rec.Returns && !now.Before(admits):
+		return admit, again
 	case !f.Healthy():
+		if over > 0 {
+			again = now.Add(over)
+		}
+		if f.Checked && !f.rec.Returns {
+			again = pace.Earliest(again, admits)
+		}
 		return nothing, again
 	case now.Before(healthy):
 		return nothing, healthy
@@ -185,9 +192,9 @@ func (f *facts) waits(now time.Time) *Refusal {
 	switch {
 	case r.Wish == "" || r.Ready && !r.Ending:
 		return nil
-	case r.Ending && f.lifted && !f.Checked:
+	case r.Ending && !f.back.IsZero() && !f.Checked:
 		return &Refusal{Kind: NotHealthy, Reason: "the checks of this host are not known yet"}
-	case r.Ending && f.lifted && len(f.Failing) > 0:
+	case r.Ending && !f.back.IsZero() && len(f.Failing) > 0:
 		return &Refusal{Kind: NotHealthy, Reason: "this host is not healthy: " + text.Line(strings.Join(f.Failing, "; "), MostReason)}
 	case r.Ending:
 		return &Refusal{Kind: NotHealthy, Reason: "the checks of this host have to pass for " + r.MinHealthy.String(), At: f.Since.Add(r.MinHealthy)}

@@ -103,17 +103,22 @@ func TestDecide(t *testing.T) {
 		}), 0, nothing, 0},
 
 		{"it ends", placed().with(func(f *facts) { f.rec.Ending = true }), 0, lift, 0},
-		{"it is back", placed().with(func(f *facts) { f.rec.Ending, f.lifted = true, true }), 0, nothing, time.Minute},
-		{"it is back, and a check fails", placed().with(func(f *facts) { f.rec.Ending, f.lifted, f.Failing = true, true, []string{"disk"} }), 0, nothing, time.Hour},
+		{"it is back", placed().with(func(f *facts) { f.rec.Ending, f.back = true, start }), 0, nothing, time.Minute},
+		{"it is back, and a check fails", placed().with(func(f *facts) { f.rec.Ending, f.back, f.Failing = true, start, []string{"disk"} }), 0, nothing, time.Minute},
+		{"the same, for as long as it has to be healthy", placed().with(func(f *facts) { f.rec.Ending, f.back, f.Failing = true, start, []string{"disk"} }), time.Minute, admit, 0},
+		{"the same, and other changes may come", placed().with(func(f *facts) {
+			f.rec.Ending, f.rec.Returns, f.back, f.Failing = true, true, start, []string{"disk"}
+		}), time.Minute, nothing, time.Hour + time.Minute},
 		{"the same, and its time is over", placed().with(func(f *facts) {
-			f.rec.Ending, f.lifted, f.Failing, f.age = true, true, []string{"disk"}, time.Hour
+			f.rec.Ending, f.back, f.Failing, f.age = true, start, []string{"disk"}, time.Hour
 		}), time.Hour, trouble, 0},
 		{"the same, and it is said", placed().with(func(f *facts) {
-			f.rec.Ending, f.lifted, f.Failing, f.age, f.rec.Trouble = true, true, []string{"disk"}, time.Hour, "x"
+			f.rec.Ending, f.back, f.Failing, f.age, f.rec.Trouble = true, start, []string{"disk"}, time.Hour, "x"
+			f.rec.Returns = true
 		}), time.Hour, nothing, 0},
-		{"it is back, and no check is known", placed().with(func(f *facts) { f.rec.Ending, f.lifted, f.Checked = true, true, false }), 0, nothing, time.Hour},
-		{"the same, later", placed().with(func(f *facts) { f.rec.Ending, f.lifted, f.Checked, f.age = true, true, false, time.Hour }), time.Hour, nothing, 0},
-		{"it is healthy", placed().with(func(f *facts) { f.rec.Ending, f.lifted = true, true }), time.Minute, finish, 0},
+		{"it is back, and no check is known", placed().with(func(f *facts) { f.rec.Ending, f.back, f.Checked = true, start, false }), 0, nothing, time.Hour},
+		{"the same, later", placed().with(func(f *facts) { f.rec.Ending, f.back, f.Checked, f.age = true, start, false, time.Hour }), time.Hour, nothing, 0},
+		{"it is healthy", placed().with(func(f *facts) { f.rec.Ending, f.back = true, start }), time.Minute, finish, 0},
 		{"it is over, and the report has it", func() *facts { f := placed(); f.rec.Ending, f.rec.Over = true, true; return f }(), 0, report, 0},
 		{"it is over, and the report says so", placed().with(func(f *facts) { f.rec.Ending, f.rec.Over = true, true }), 0, forget, 0},
 	} {
@@ -148,8 +153,11 @@ func TestDecideSafely(t *testing.T) {
 			g.State = pace.NotOffered
 		}
 		f.offer(g)
-		f.calls, f.taken, f.lifted, f.Checked, f.end = r.IntN(2), coin(), coin(), coin(), r.IntN(8) == 0
-		f.rec.Out, f.rec.Ready, f.rec.Ending, f.rec.Connected = coin(), r.IntN(3) == 0, r.IntN(3) == 0, coin()
+		f.calls, f.taken, f.Checked, f.end = r.IntN(2), coin(), coin(), r.IntN(8) == 0
+		if coin() {
+			f.back = start
+		}
+		f.rec.Out, f.rec.Ready, f.rec.Ending, f.rec.Connected, f.rec.Returns = coin(), r.IntN(3) == 0, r.IntN(3) == 0, coin(), coin()
 		if f.rec.Out && coin() {
 			f.rec.Drained, f.drained = durable.Stopwatch{Begun: start}, time.Duration(r.IntN(3))*time.Minute/2
 		}
@@ -177,7 +185,9 @@ func TestDecideSafely(t *testing.T) {
 		case ready:
 			ok = f.taken && f.rec.Out && f.drained >= f.rec.Drain && f.calls > 0 && f.rec.Grant.Open()
 		case finish:
-			ok = f.lifted && f.Checked && len(f.Failing) == 0 && f.rec.Ending && now.Sub(f.Since) >= f.rec.MinHealthy
+			ok = !f.back.IsZero() && f.Checked && len(f.Failing) == 0 && f.rec.Ending && now.Sub(f.Since) >= f.rec.MinHealthy
+		case admit:
+			ok = !f.back.IsZero() && f.Checked && len(f.Failing) > 0 && f.rec.Ending && now.Sub(f.back) >= f.rec.MinHealthy
 		case forget:
 			ok = f.rec.Over && reported && !f.Report.AtWork()
 		case withdraw:
@@ -187,7 +197,7 @@ func TestDecideSafely(t *testing.T) {
 			t.Fatalf("%q of %+v", do, f)
 		}
 	}
-	for _, do := range []step{nothing, report, withdraw, accept, take, enter, ready, end, trouble, lift, finish, forget} {
+	for _, do := range []step{nothing, report, withdraw, accept, take, enter, ready, end, trouble, lift, admit, finish, forget} {
 		if seen[do] == 0 {
 			t.Errorf("%q never came: %v", do, seen)
 		}
@@ -219,7 +229,7 @@ func TestWaits(t *testing.T) {
 		{"no orchestrator at the moment", asking().with(func(f *facts) { f.alone = start.Add(-59 * time.Second) }), Waiting, false},
 		{"no orchestrator", asking().with(func(f *facts) { f.alone = start.Add(-time.Minute) }), NoOrchestrator, true},
 		{"a job runs", placed().with(func(f *facts) { f.busy = true }), Waiting, false},
-		{"an end that waits for health", placed().with(func(f *facts) { f.rec.Ending, f.lifted, f.Failing = true, true, []string{"disk"} }), NotHealthy, false},
+		{"an end that waits for health", placed().with(func(f *facts) { f.rec.Ending, f.back, f.Failing = true, start, []string{"disk"} }), NotHealthy, false},
 	} {
 		w := test.facts.waits(start)
 		if w == nil || w.Kind != test.want || w.stops() != test.stops || w.Reason == "" && test.want != Budget {

@@ -45,9 +45,9 @@ type Options struct {
 	StateDir    string // the record of the lease is its file lease.json
 	Maintenance Maintenance
 	// Least is the least time in health before a lease is over; 0: DefaultMinHealthy.
-	Least  time.Duration
-	BootID func() string // of this boot; nil: the kernel's
-	Log    hclog.Logger
+	Least time.Duration
+	Clock durable.Clock // of the host
+	Log   hclog.Logger
 }
 
 // Host is this host's side of its lease. What it has is on the disk and in Consul, so it outlives the
@@ -78,9 +78,6 @@ type Host struct {
 func NewHost(o Options) *Host {
 	if o.Log == nil {
 		o.Log = hclog.NewNullLogger()
-	}
-	if o.BootID == nil {
-		o.BootID = durable.BootID
 	}
 	if o.Least == 0 {
 		o.Least = DefaultMinHealthy
@@ -362,7 +359,7 @@ func (h *Host) publish() {
 func (h *Host) gather() *facts {
 	f := &facts{
 		Seen: h.seen, rec: h.rec, alone: h.alone, calls: h.calls, called: h.called, restarted: h.restart, end: h.ending, taken: h.release != nil,
-		busy: !h.taking.IsZero() && time.Since(h.taking) > aMoment, boot: h.o.BootID(), lifted: !h.back.IsZero(),
+		busy: !h.taking.IsZero() && time.Since(h.taking) > aMoment, boot: h.o.Clock.Boot(), back: h.back,
 	}
 	if f.Since.Before(h.back) {
 		f.Since = h.back
@@ -371,10 +368,10 @@ func (h *Host) gather() *facts {
 		f.node = h.part.Host.Node()
 	}
 	if f.rec.Grant.Open() {
-		f.age = f.rec.Age.Elapsed()
+		f.age = h.o.Clock.Elapsed(f.rec.Age)
 	}
 	if !f.rec.Drained.Begun.IsZero() {
-		f.drained = f.rec.Drained.Elapsed()
+		f.drained = h.o.Clock.Elapsed(f.rec.Drained)
 	}
 	return f
 }
@@ -428,7 +425,7 @@ func (h *Host) load(context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.Age, r.Drained = r.Age.Resumed(), r.Drained.Resumed()
+	r.Age, r.Drained = h.o.Clock.Resumed(r.Age), h.o.Clock.Resumed(r.Drained)
 	h.rec, h.loaded, h.restart = r, true, true
 	h.publish() // from now on its status is not that of before
 	return nil
@@ -503,7 +500,7 @@ func (d *driven) Keep(held change.Held) error {
 	defer d.h.mu.Unlock()
 	r := d.h.rec
 	if held.Open() && held.ID != r.Grant.ID {
-		r.Boot, r.Age = d.h.o.BootID(), durable.StartStopwatch()
+		r.Boot, r.Age = d.h.o.Clock.Boot(), d.h.o.Clock.Start()
 	}
 	r.Grant = held
 	return d.h.keep(r)
@@ -518,7 +515,7 @@ func (d *driven) Lose(ctx context.Context, a cluster.Answer) error {
 	w, _ := h.seen.Report.Wish()
 	return h.record(record{}, record{
 		Wish: a.Tag, ID: "unknown", Reason: w.Reason, For: DefaultFor, MinHealthy: h.o.Least, Since: w.Since,
-		Grant: change.Held{ID: a.ID, Tag: a.Tag, Since: a.Since}, Boot: h.o.BootID(), Age: durable.StartStopwatch(), Ending: true, Lost: true,
+		Grant: change.Held{ID: a.ID, Tag: a.Tag, Since: a.Since}, Boot: h.o.Clock.Boot(), Age: h.o.Clock.Start(), Ending: true, Lost: true,
 	})
 }
 
@@ -578,7 +575,7 @@ func (d *driven) perform(ctx context.Context, f *facts, do step) error {
 		if err := h.o.Maintenance.Begin(ctx, consul.JorcNote+" lease"+cause(r.Reason)); err != nil {
 			return err
 		}
-		r.Drained = durable.StartStopwatch()
+		r.Drained = h.o.Clock.Start()
 		return h.record(f.rec, r)
 	case ready:
 		r.Ready = true
@@ -593,6 +590,10 @@ func (d *driven) perform(ctx context.Context, f *facts, do step) error {
 		return h.record(f.rec, r)
 	case lift:
 		return h.lift(ctx)
+	case admit:
+		r.Returns = true
+		h.o.Log.Warn("this host is back from its lease and not healthy: other changes may reach it", "id", r.ID, "failing", f.Failing)
+		return h.record(f.rec, r)
 	case finish:
 		r.Over = true
 		return h.record(f.rec, r)

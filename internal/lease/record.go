@@ -30,8 +30,9 @@ type record struct {
 	Drained durable.Stopwatch `json:"drained,omitzero"` // since maintenance is on
 	Ready   bool              `json:"ready,omitempty"`  // the caller may go ahead
 	Ending  bool              `json:"ending,omitempty"`
-	Over    bool              `json:"over,omitempty"` // the host is back in service; its report is to say so
-	Lost    bool              `json:"lost,omitempty"` // what the host knew of it was lost
+	Returns bool              `json:"returns,omitempty"` // it only waits for the host to be healthy
+	Over    bool              `json:"over,omitempty"`    // the host is back in service; its report is to say so
+	Lost    bool              `json:"lost,omitempty"`    // what the host knew of it was lost
 	Trouble string            `json:"trouble,omitempty"`
 
 	Obeyed string `json:"obeyed,omitempty"` // the last order of which the lease is over
@@ -68,7 +69,7 @@ func (r record) in(d cluster.Report, node string) cluster.Report {
 	if r.Wish == "" || r.Over {
 		return d.Wishing(nil).WithAnswer(cluster.Answer{Change: cluster.LeaseChange(node)})
 	}
-	w := cluster.Wish{ID: r.Wish, Reason: r.Reason, Since: r.Since, Until: r.over(), Trouble: r.Trouble}
+	w := cluster.Wish{ID: r.Wish, Reason: r.Reason, Since: r.Since, Until: r.over(), Returns: r.Returns, Trouble: r.Trouble}
 	if r.Ordered {
 		w.Order, w.Ready = r.ID, r.Ready && !r.Ending
 	}
