@@ -118,14 +118,14 @@ func (o Outlook) Why(m Member) Reason {
 		return o.stopped
 	case !barred.None():
 		return barred
+	case o.offered[m.Node]:
+		return Reason{Code: BecauseNext}
 	case !o.step.Admits(m.Key) && !v.outOfTurn(m):
 		return o.waits
 	case !o.candidates[m.Node]:
 		return Reason{Code: BecauseTurn}
 	case !v.kept[m.Node].None():
 		return v.kept[m.Node]
-	case o.offered[m.Node]:
-		return Reason{Code: BecauseNext}
 	case denied:
 		return limit
 	}

@@ -105,7 +105,7 @@ func (v *Survey) Offers() (all []Offer) {
 			open++
 		}
 	}
-	places := v.Places.Clone()
+	places, crowded := v.Places.Clone(), false
 	for _, m := range candidates {
 		if why := cmp.Or(tags.keeps(m), v.later(m)); !why.None() {
 			v.kept[m.Node] = why
@@ -122,6 +122,7 @@ func (v *Survey) Offers() (all []Offer) {
 		switch {
 		case m.Part.Granted(): // stranded: it stays in its place
 		case open >= allowed, count >= allowed && m.Out() == InService:
+			crowded = true
 			continue
 		case !admitted:
 			v.denied = append(v.denied, Denied{m.Node, limit})
@@ -139,7 +140,27 @@ func (v *Survey) Offers() (all []Offer) {
 		}
 		all = append(all, Offer{Node: m.Node, Tries: m.Part.Tries(), Until: v.until(*m)})
 	}
+	if len(all) == 0 && crowded {
+		return v.repairs(out)
+	}
 	return all
+}
+
+// repairs offers a grant, before its turn, to a member that what it took before left out of service. Members whose turn it is have
+// no room while such members take it up, and would wait for ever: what they wait for is what may bring those back. Versions
+// have no such members: the order of roles is one of dependencies.
+func (v *Survey) repairs(out []Member) []Offer {
+	if len(v.In(Working)) > 0 { // which may make room
+		return nil
+	}
+	for _, m := range out {
+		if m.Want.Broken && m.Out() != InService && v.needsGrant(&m) && v.waits(&m).None() {
+			if _, admitted := m.Want.places(v.Places).Admit(m.Node); admitted {
+				return []Offer{{Node: m.Node, Tries: m.Part.Tries(), Until: v.until(m)}}
+			}
+		}
+	}
+	return nil
 }
 
 // compareCandidates sorts candidates: hosts that did not answer come last. Where hosts try tags, the ones in service come first: of the

@@ -287,7 +287,7 @@ func (p *planner) refresh() {
 func (p *planner) want(h *ranked) pace.Want {
 	r, g := h.Report, h.grant(p.Stage)
 	w := pace.Want{
-		Node: h.Node, Has: r.Wants == "", Failing: p.bad(h), MoreTags: r.Changed.More > 0, Exceptions: p.Stops.exceptions(r),
+		Node: h.Node, Has: r.Wants == "", Failing: p.bad(h), Broken: r.Unhealthy(), MoreTags: r.Changed.More > 0, Exceptions: p.Stops.exceptions(r),
 		Stale: g.Session != p.Session || g.Spec != p.Spec || g.Tag != r.Wants,
 	}
 	tries := r.Changed

@@ -482,6 +482,45 @@ func TestManyInputsKeepNoStop(t *testing.T) {
 	}
 }
 
+// TestRepairBeforeItsTurn: a host that is out of service, as a change failed on it, takes other content before its turn where it uses up
+// the room of the hosts whose turn it is. They would wait for it for ever.
+func TestRepairBeforeItsTurn(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	zoned := func(node, zone string, out pace.OutReason, state string) stage.Host {
+		h := stage.Host{Host: up(node), Answer: took("1.1.s", "bad"), Report: cluster.StageReport{
+			Policy: cluster.StagePolicy{MaxParallel: "1", ZoneByZone: true}, Rendered: true, State: state, Taken: limit("bad"), Wants: "good", Changed: limit("good"),
+		}}
+		h.Zone, h.Service = zone, out
+		return h
+	}
+	done, failed := cluster.StageDone, cluster.StageFailed
+	for _, test := range []struct {
+		name   string
+		first  stage.Host
+		second stage.Host
+		want   []string
+	}{
+		{"all are in service", zoned("n1", "a", pace.InService, done), zoned("n2", "b", pace.InService, done), []string{"n1"}},
+		{"a change failed on the second", zoned("n1", "a", pace.InService, done), zoned("n2", "b", pace.OutCritical, failed), []string{"n2"}},
+		{"its old files are back, and it is still out", zoned("n1", "a", pace.InService, done), zoned("n2", "b", pace.OutCritical, cluster.StageRestored), []string{"n2"}},
+		{"it is out for a reason that is not known", zoned("n1", "a", pace.InService, done), zoned("n2", "b", pace.OutCritical, done), nil},
+		{"it is back", zoned("n1", "a", pace.InService, done), zoned("n2", "b", pace.InService, failed), []string{"n1"}},
+		{"both are out", zoned("n1", "a", pace.OutCritical, failed), zoned("n2", "b", pace.OutCritical, failed), []string{"n1"}},
+	} {
+		hosts, stops := []stage.Host{test.first, test.second}, stage.Stops{}
+		for _, h := range hosts {
+			if h.Report.Unhealthy() {
+				stops.Stops = append(stops.Stops, stage.Stop{Node: h.Node, Grant: "1.1.s", Content: "bad", Inputs: limit("bad"), Resumed: &cluster.Hold{By: "ann"}})
+			}
+		}
+		p := stage.Plan(stage.Book{}, stops, stage.State{Stage: "edge", Session: "s", Hosts: hosts}, now)
+		if !slices.Equal(p.Offers, test.want) {
+			t.Errorf("%s: %v are offered a grant, want %v", test.name, p.Offers, test.want)
+		}
+	}
+}
+
 // TestFailedBeforeItsStop: a host on which a change failed is out of service from its report on, not only
 // once the stop is recorded, until an operator approves the change.
 func TestFailedBeforeItsStop(t *testing.T) {
