@@ -97,23 +97,37 @@ func (l Ledgers) Swap(t *kv.Txn, old kv.Entry[Ledger]) Ledger {
 
 // Renew swaps the ledger alone and returns it: no transaction that was sent before
 // and swaps it, too, can be carried out from then on. With begin it counts a new
-// term. It tries until that is certain and returns what Commit returns otherwise.
-func (l Ledgers) Renew(ctx context.Context, begin bool) (kv.Entry[Ledger], error) {
-	return l.change(ctx, func(old Ledger) Ledger {
+// term. restored: known was written before, and what is stored is earlier. The ledger counts on from known then. It tries
+// until that is certain and returns what Commit returns otherwise.
+func (l Ledgers) Renew(ctx context.Context, begin bool, known Ledger) (renewed kv.Entry[Ledger], restored bool, err error) {
+	renewed, err = l.change(ctx, func(old Ledger) Ledger {
+		restored = known.After(old)
+		old = old.from(known)
 		if begin {
 			old.Term, old.Seq = old.Term+1, 0
 		}
 		return old.Next()
 	})
+	return renewed, restored, err
 }
 
-// Quiet has orchestrators grant nothing until then, also those of later terms. It returns what Renew returns.
-func (l Ledgers) Quiet(ctx context.Context, until time.Time) error {
+// Quiet has orchestrators grant nothing until then, also those of later terms. The ledger counts on from known, as that was
+// written before. It returns what Renew returns.
+func (l Ledgers) Quiet(ctx context.Context, until time.Time, known Ledger) error {
 	_, err := l.change(ctx, func(old Ledger) Ledger {
+		old = old.from(known)
 		old.Quiet = until
 		return old.Next()
 	})
 	return err
+}
+
+// from is l where it counts on from known.
+func (l Ledger) from(known Ledger) Ledger {
+	if known.After(l) {
+		l.Term, l.Seq = known.Term, known.Seq
+	}
+	return l
 }
 
 func (l Ledgers) change(ctx context.Context, change func(Ledger) Ledger) (swapped kv.Entry[Ledger], err error) {

@@ -30,6 +30,8 @@ type LeaseOptions struct {
 	// Value is a struct that the key holds, as a document of format 1, instead of
 	// Holder. Store.Holder does not read such a key.
 	Value any
+	// Restored is called when Consul's data was restored while Lock waits. Optional.
+	Restored func()
 }
 
 // Holder names the holder of a lock and the reason; it is the value of the lock's key.
@@ -114,6 +116,7 @@ type acquisition struct {
 	session *Session
 	value   []byte
 	epoch   uint64
+	index   uint64 // of the last answer about the lock
 }
 
 // Pauses while a free lock is refused because of the lock delay: Consul sends no
@@ -177,6 +180,13 @@ func (a *acquisition) free(ctx context.Context) (waited bool, err error) {
 		return a.store.get(ctx, a.key, q)
 	}
 	_ = consul.Watch(watch, a.store.client, consul.Query{}, source, func(u consul.Update[*consul.KVPair]) {
+		if u.Err == nil {
+			// Each wait is a watch of its own, which does not know the indexes of the one before.
+			if (u.Reset || u.Meta.Index < a.index) && a.options.Restored != nil {
+				a.options.Restored()
+			}
+			a.index = u.Meta.Index
+		}
 		switch {
 		case errors.Is(u.Err, consul.ErrDenied), consul.IsPermanent(u.Err):
 			err = u.Err

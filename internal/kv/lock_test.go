@@ -3,6 +3,7 @@ package kv_test
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -237,6 +238,40 @@ func TestLockAnswersThatAreLost(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestLockNoticesARestore: who waits for a lock hears that Consul's data was restored meanwhile.
+func TestLockNoticesARestore(t *testing.T) {
+	t.Parallel()
+	srv := consultest.Start(t)
+	s, snapshot := kv.New(srv.Client(), "p"), filepath.Join(t.TempDir(), "snapshot")
+	srv.Run("snapshot", "save", snapshot)
+	held, err := s.Lock(t.Context(), "lock", steady)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var restored atomic.Int32
+	proxy := srv.Proxy()
+	o := steady
+	o.Restored = func() { restored.Add(1) }
+	got := make(chan *kv.Lease)
+	go func() {
+		h, err := kv.New(proxy.Client(), "p").Lock(context.Background(), "lock", o)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- h
+	}()
+	proxy.WaitBlocking("/v1/kv/p/lock")
+	srv.Run("snapshot", "restore", snapshot)
+	h := <-got
+	if restored.Load() != 1 {
+		t.Errorf("it was heard %d times", restored.Load())
+	}
+	if err := h.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	_ = held.Release(t.Context()) // it was lost with the restore
 }
 
 // TestHeldSince: a holder that had to wait is dated from when it got the lock.

@@ -93,7 +93,7 @@ func TestNothingAfterRestore(t *testing.T) {
 	s.put(cluster.ReportKey("a"), `{"format":1,"stages":{"edge":{"policy":{"max_parallel":"1"},"wants":"c","changed":{"list":[{"name":"key a","digest":"d"}]}}}}`)
 	s.asksFor("r")
 	quiet := time.Now().Add(2 * time.Second)
-	s.must(nil, change.NewLedgers(s.store).Quiet(t.Context(), quiet))
+	s.must(nil, change.NewLedgers(s.store).Quiet(t.Context(), quiet, change.Ledger{}))
 	s.start(s.deciding())
 	for _, id := range []string{cluster.FilesChange("edge"), cluster.RunChange("r")} {
 		s.eventually("an offer of "+id, func() error {
@@ -115,6 +115,12 @@ func TestNothingAfterRestore(t *testing.T) {
 // watch has not seen an index that went backwards: nothing is offered for a while.
 func TestLedgerOfBefore(t *testing.T) {
 	t.Parallel()
+	t.Run("its term continues", func(t *testing.T) { t.Parallel(); ledgerOfBefore(t, false) })
+	t.Run("its lock is lost with that", func(t *testing.T) { t.Parallel(); ledgerOfBefore(t, true) })
+}
+
+func ledgerOfBefore(t *testing.T, unlocked bool) {
+	t.Helper()
 	s := newSite(t)
 	s.host("a", "10.0.0.1", "passing", "passing")
 	s.join("a")
@@ -131,8 +137,15 @@ func TestLedgerOfBefore(t *testing.T) {
 	s.done("r1")
 	s.asksFor("r2")
 	s.done("r2")
+	written, err := change.NewLedgers(s.store).Get(t.Context())
+	s.must(nil, err)
 	restored := time.Now()
 	s.must(nil, s.client.KVPut(t.Context(), before))
+	if unlocked {
+		lock, _, err := s.client.KVGet(t.Context(), s.store.Path(cluster.OrchestratorLock), consul.Query{})
+		s.must(nil, err)
+		s.must(nil, s.client.SessionDestroy(t.Context(), lock.Session))
+	}
 	s.asksFor("r3")
 	s.done("r3")
 	if r, err := runs.New(s.store).Show(t.Context(), "r3"); err != nil || r.Members[0].History[0].At.Before(restored.Add(o.Quiet-time.Second)) {
@@ -140,5 +153,10 @@ func TestLedgerOfBefore(t *testing.T) {
 	}
 	if now := orch.Status().Epoch; now <= first {
 		t.Errorf("the term of epoch %d continues", now)
+	}
+	after, err := change.NewLedgers(s.store).Get(t.Context())
+	s.must(nil, err)
+	if !after.Value.After(written.Value) {
+		t.Errorf("the ledger is %+v, want that it counts on from %+v: no two grants have the same ID", after.Value, written.Value)
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
@@ -70,6 +71,10 @@ type Orchestrator struct {
 	// keeps is until when this host is taken out while it holds the lock: no other
 	// candidate took it.
 	keeps time.Time
+	// known is the ledger that this process wrote last, and restored when it noticed, as it waited for the lock, that Consul's
+	// data was restored; zero: it did not.
+	known    change.Ledger
+	restored time.Time
 }
 
 // New returns an orchestrator. It does no I/O.
@@ -100,8 +105,10 @@ func New(o Options) *Orchestrator {
 // returns nil.
 func (o *Orchestrator) Run(ctx context.Context) error {
 	const spread, denied = time.Second, 10 * time.Second
+	lock := o.o.Lock
+	lock.Restored = o.noticed
 	for ctx.Err() == nil {
-		held, err := o.store.Lock(ctx, cluster.OrchestratorLock, o.o.Lock)
+		held, err := o.store.Lock(ctx, cluster.OrchestratorLock, lock)
 		if err != nil {
 			if ctx.Err() == nil {
 				o.o.Log.Warn("cannot stand for the orchestration of the cluster", "error", err)
@@ -129,6 +136,36 @@ const (
 	// keepsFor is for how long the lock is not given away again after none took it.
 	keepsFor = 10 * time.Minute
 )
+
+// noticed notes that Consul's data was restored while this process waits for the lock.
+func (o *Orchestrator) noticed() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.restored = time.Now()
+}
+
+// sawRestore reports whether that was a short time ago, once.
+func (o *Orchestrator) sawRestore() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	saw := !o.restored.IsZero() && time.Since(o.restored) < o.o.Quiet
+	o.restored = time.Time{}
+	return saw
+}
+
+// wrote notes the ledger that this process wrote last, in whatever term.
+func (o *Orchestrator) wrote(l change.Ledger) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.known = l
+}
+
+// ledger is the one that this process wrote last; the zero Ledger: it wrote none.
+func (o *Orchestrator) ledger() change.Ledger {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.known
+}
 
 // awaitOther returns when another host holds the lock that this one gave away, or none took it.
 func (o *Orchestrator) awaitOther(ctx context.Context) {
@@ -323,16 +360,16 @@ func (t *term) run(ctx context.Context) {
 func (t *term) watch(ctx context.Context) error {
 	err := t.watcher.Run(ctx)
 	if errors.Is(err, cluster.ErrRestored) && t.o.Grants {
-		t.restored(ctx)
+		t.quiet(ctx)
 	}
 	return err
 }
 
-// restored has nothing planned in this term from now on, and nothing granted for a while, as Consul's KV was restored.
-func (t *term) restored(ctx context.Context) {
+// quiet has nothing planned in this term from now on, and nothing granted for a while, as Consul's KV was restored.
+func (t *term) quiet(ctx context.Context) {
 	t.places.over.Store(true) // the others must not wait until Quiet is written
 	t.o.Log.Warn("Consul's KV was restored: nothing is granted for a while", "for", t.o.Quiet)
-	if err := t.places.offers.Quiet(ctx, time.Now().UTC().Truncate(time.Second).Add(t.o.Quiet)); err != nil {
+	if err := t.places.offers.Quiet(ctx, time.Now().UTC().Truncate(time.Second).Add(t.o.Quiet), t.ledger()); err != nil {
 		t.o.Log.Warn("the next orchestrator may not know that Consul's KV was restored", "error", err)
 	}
 }

@@ -88,12 +88,13 @@ func (p *places) begin(ctx context.Context) (r *round, err error) {
 		}
 	}()
 	if !p.renewed {
-		last := p.ledger.Value
-		if p.ledger, err = p.offers.Renew(ctx, !p.begun); err != nil {
+		var restored bool
+		if p.ledger, restored, err = p.offers.Renew(ctx, !p.begun, p.t.ledger()); err != nil {
 			return nil, err
 		}
-		if p.begun && !p.ledger.Value.After(last) {
-			p.t.restored(ctx)
+		p.t.wrote(p.ledger.Value)
+		if p.t.sawRestore() || restored {
+			p.t.quiet(ctx)
 			p.t.end()
 			return nil, p.stands(ctx)
 		}
@@ -121,6 +122,7 @@ func (r *round) load(ctx context.Context) (err error) {
 
 // end ends a round; well: it is known what was written in it.
 func (p *places) end(r *round, well bool) {
+	p.t.wrote(r.ledger.Value)
 	if well {
 		p.ledger, p.renewed = r.ledger, true
 	}
