@@ -131,9 +131,23 @@ func Holder(ctx context.Context, c *cluster.Cluster) (string, error) {
 	return h.Node, nil
 }
 
-// count is one member; session is that of the orchestrator's lock, empty: not known. Of several reasons the first counts:
-// a version, a lease, a stage, a run, and then what is not of jorc.
+// count is one member; session is that of the orchestrator's lock, empty: not known.
 func count(host *cluster.Host, m *rollout.Member, documents Documents, session string, life Life, now time.Time) pace.Host {
+	h := firstReason(host, m, documents, session, life, now)
+	if h.Out == "" || h.Offered {
+		return h // something that it is offered it may still accept
+	}
+	// An operator gives up on a host: it does not count, whatever else it has.
+	h.GivenUp = h.GivenUp || slices.ContainsFunc(m.Grants.Value.All, func(g change.Grant) bool {
+		part := change.PartOf(g.Change, g, host.Report.Answered(g.Change), session)
+		return part.Open() && part.GivenUp()
+	})
+	return h
+}
+
+// firstReason is a member with the first of several reasons why it is out of service: a version, a lease, a stage, a run, and then
+// what is not of jorc.
+func firstReason(host *cluster.Host, m *rollout.Member, documents Documents, session string, life Life, now time.Time) pace.Host {
 	h := pace.Host{Node: m.Node, Zone: m.Zone, Roles: m.Roles}
 	if host.Services[consulServers].Total() > 0 {
 		h.Lone = append(h.Lone, pace.ConsulServer)
