@@ -2,6 +2,7 @@ package sim
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/stage"
 )
 
 const (
@@ -34,6 +36,8 @@ type checker struct {
 	ended    map[string]bool // "host change grant": the host said that it is over; a restored ledger counts the same IDs again
 	ledger   change.Ledger
 	restored time.Time
+	knew     map[string]bool    // processes that could notice the restore: they had an index from before
+	told     map[string]bool    // hosts that have reported since the restore
 	desired  int                // how often the desired version changed
 	arrived  map[string]arrival // by host
 	most     int                // hosts out of service for grants at the same time
@@ -115,7 +119,7 @@ func (c *checker) changed(keys []string) {
 
 // rebuild reads everything again, after a restore.
 func (c *checker) rebuild(now time.Time) {
-	c.restored = now
+	c.restored, c.knew, c.told = now, maps.Clone(c.w.net.heard), map[string]bool{}
 	c.desired++
 	c.control, c.spec = read[cluster.Control](c, cluster.KeyControl), read[rollout.Spec](c, cluster.KeyVersion)
 	c.ledger = read[change.Ledger](c, cluster.KeyGrantLedger)
@@ -147,8 +151,11 @@ func (c *checker) offered(node string) (isNew, takes bool) {
 		}
 		isNew = true
 		c.offers++
-		if g.Change == cluster.VersionChange {
+		switch g.Change {
+		case cluster.VersionChange:
 			c.checkSpec(node, g)
+		case filesChange:
+			c.checkContent(node, g)
 		}
 		before := change.Grants{All: slices.DeleteFunc(slices.Clone(next.All), func(o change.Grant) bool { return o.Change == g.Change })}
 		if h := c.w.host(node); h != nil && (c.open(node, before) || c.outByItself(h)) {
@@ -162,7 +169,7 @@ func (c *checker) offered(node string) (isNew, takes bool) {
 
 // checkSpec: what is offered is what is asked for now, and not paused (invariants 6 and 17).
 func (c *checker) checkSpec(node string, g change.Grant) {
-	_, spec := c.w.net.model.Value(root + cluster.KeyVersion)
+	spec := c.index(cluster.KeyVersion)
 	switch {
 	case g.Spec != spec:
 		c.w.failLocked("17: %s is offered %s of spec %d, which is at %d now", node, g.ID, g.Spec, spec)
@@ -171,11 +178,49 @@ func (c *checker) checkSpec(node string, g change.Grant) {
 	}
 }
 
+// checkContent: content that failed on a host is offered to none before an operator has resumed the stage, and what is offered
+// follows from the present stops (invariants 6 and 17).
+func (c *checker) checkContent(node string, g change.Grant) {
+	key := cluster.StageStopsKey(stageName)
+	if spec := c.index(key); g.Spec != spec {
+		c.w.failLocked("17: %s is offered %s of stops %d, which are at %d now", node, g.ID, g.Spec, spec)
+	}
+	i := slices.IndexFunc(contents, func(content string) bool { return c.w.host(node).file.digestOf(content) == g.Tag })
+	if i < 0 {
+		c.w.failLocked("17: %s is offered %s of a content that no operator asked for", node, g.ID)
+		return
+	}
+	for _, stop := range read[stage.Stops](c, key).Stops {
+		if stop.Resumed == nil && stop.Inputs.Has(inputOf(contents[i])) {
+			c.w.failLocked("6: %s is offered %s although %s failed on %s", node, g.ID, contents[i], stop.Node)
+		}
+	}
+}
+
+// filed: a host replaces its file by what it has a grant for, and brings back what it had before (invariant 17). After a restore
+// Consul may not know the grant, until the host has told it again.
+func (c *checker) filed(h *host, content string, restored bool) {
+	a, f := c.reports[h.name].Answered(filesChange), h.file
+	switch recent := !c.restored.IsZero() && time.Since(c.restored) < late; {
+	case restored && content != f.before:
+		c.w.failLocked("17: %s brings %q back, and had %q before %q", h.name, content, f.before, f.content)
+	case !restored && !recent && !(a.Open() && a.Tag == f.digestOf(content)):
+		c.w.failLocked("17: %s replaces its file by %q, and has the grant %+v", h.name, content, a)
+	}
+}
+
+// index is that of a key.
+func (c *checker) index(key string) uint64 {
+	_, index := c.w.net.model.Value(root + key)
+	return index
+}
+
 // outByItself reports whether a host is out of service, or was a moment ago, without a grant of the new offer. It also is
-// where its report says that it converges.
+// where its report says that it converges, or that new content stays although checks fail with it.
 func (c *checker) outByItself(h *host) bool {
-	converges := c.reports[h.name].States[cluster.CategoryConfig].State == cluster.StateRunning
-	return converges || h.maintenance || time.Since(h.sick) < sickFor && !h.sick.IsZero()
+	r := c.reports[h.name]
+	converges, failed := r.States[cluster.CategoryConfig].State == cluster.StateRunning, r.Stages[stageName].State == cluster.StageFailed
+	return converges || failed || h.unhealthy() || h.maintenance || time.Since(h.sick) < sickFor && !h.sick.IsZero()
 }
 
 // open reports whether a host has an open grant among g.
@@ -207,9 +252,11 @@ func (c *checker) valid(node string, g change.Grant) bool {
 	if g.State != pace.Offered || g.Answered(r.Answered(g.Change)) || g.Session != c.w.net.model.Session(root+cluster.OrchestratorLock) {
 		return false
 	}
-	if g.Change == cluster.VersionChange {
-		_, spec := c.w.net.model.Value(root + cluster.KeyVersion)
-		return g.Spec == spec
+	switch g.Change {
+	case cluster.VersionChange:
+		return g.Spec == c.index(cluster.KeyVersion)
+	case filesChange:
+		return g.Spec == c.index(cluster.StageStopsKey(stageName)) && g.Tag == r.Stages[stageName].Wants
 	}
 	return r.Lease != nil && r.Lease.ID == g.Tag
 }
@@ -217,16 +264,17 @@ func (c *checker) valid(node string, g change.Grant) bool {
 // counts reports whether a host counts as out of service for a grant, which it was not already when that was offered.
 func (c *checker) counts(node string) bool {
 	g, r := c.grants[node], c.reports[node]
+	givenUp := c.givenUp(node)
 	for _, one := range g.All {
 		a := r.Answered(one.Change)
 		id := one.ID
 		if a.Open() {
 			id = a.ID
 		}
-		if c.free[node+" "+id] || one.State == pace.GivenUp && one.ID == a.ID {
+		if c.free[node+" "+id] {
 			continue
 		}
-		if a.Open() || c.valid(node, one) {
+		if a.Open() && !givenUp || c.valid(node, one) {
 			return true
 		}
 	}
@@ -237,28 +285,19 @@ func (c *checker) counts(node string) bool {
 // (invariant 6).
 func (c *checker) checkOffers(offered, taking []string) {
 	now := time.Now()
-	out, atVersion := []string{}, 0
+	out := []string{}
 	for _, h := range c.w.hosts {
-		if c.counts(h.name) || h.maintenance && !c.givenUp(h.name) && !c.anyFree(h.name) {
+		if c.counts(h.name) || h.maintenance && !c.givenUp(h.name) && !c.anyFree(h.name) && !c.unknowable(h.name) {
 			out = append(out, h.name)
-		}
-		v, a := c.grants[h.name].Of(cluster.VersionChange), c.reports[h.name].Answered(cluster.VersionChange)
-		if c.valid(h.name, v) && !c.free[h.name+" "+v.ID] {
-			atVersion++
-		} else if a.Open() && !c.free[h.name+" "+a.ID] && !(v.State == pace.GivenUp && v.ID == a.ID) {
-			atVersion++
 		}
 	}
 	c.most = max(c.most, len(out))
 	if b := c.control.Budget; b != nil && b.MaxOut.N > 0 && len(out) > b.MaxOut.N && len(taking) > 0 {
 		c.w.failLocked("6: %s offered, so %d are out for grants: %v, and the budget is %d", offered, len(out), out, b.MaxOut.N)
 	}
-	newVersion := slices.ContainsFunc(taking, func(node string) bool {
-		v := c.grants[node].Of(cluster.VersionChange)
-		return v.State == pace.Offered && !c.free[node+" "+v.ID] && v.ID == newest(c.grants[node])
-	})
-	if most := c.spec.Policy.MaxParallel; newVersion && most.N > 0 && !most.Percent && atVersion > most.N {
-		c.w.failLocked("6: %s offered, so %d have a grant of the version, and max_parallel is %d", offered, atVersion, most.N)
+	c.checkParallel(cluster.VersionChange, offered, taking, c.spec.Policy.MaxParallel)
+	if most, err := pace.ParseAmount(stageOf(c.w.o.Seed).MaxParallel); err == nil {
+		c.checkParallel(filesChange, offered, taking, most)
 	}
 	held := c.control.At(now)
 	switch {
@@ -276,6 +315,28 @@ func (c *checker) checkOffers(offered, taking []string) {
 	}
 }
 
+// checkParallel: no more hosts have a grant of a change than it allows (invariant 6).
+func (c *checker) checkParallel(change string, offered, taking []string, most pace.Amount) {
+	isNew := slices.ContainsFunc(taking, func(node string) bool {
+		g := c.grants[node].Of(change)
+		return g.State == pace.Offered && !c.free[node+" "+g.ID] && g.ID == newest(c.grants[node])
+	})
+	if !isNew || most.N == 0 || most.Percent {
+		return
+	}
+	n := 0
+	for _, h := range c.w.hosts {
+		g, a := c.grants[h.name].Of(change), c.reports[h.name].Answered(change)
+		givenUp := g.State == pace.GivenUp && g.ID == a.ID
+		if c.valid(h.name, g) && !c.free[h.name+" "+g.ID] || a.Open() && !c.free[h.name+" "+a.ID] && !givenUp {
+			n++
+		}
+	}
+	if n > most.N {
+		c.w.failLocked("6: %s offered, so %d have a grant of %s, and max_parallel is %d", offered, n, change, most.N)
+	}
+}
+
 // newest is the id of the grant that was offered last.
 func newest(g change.Grants) (id string) {
 	if len(g.All) > 0 {
@@ -284,8 +345,18 @@ func newest(g change.Grants) (id string) {
 	return id
 }
 
+// unknowable reports whether the sender of the present request cannot know that a host is out: it began after a restore, and the
+// host has not said so since.
+func (c *checker) unknowable(node string) bool {
+	return !c.restored.IsZero() && time.Since(c.restored) < time.Minute && !c.knew[c.w.net.from] && !c.told[node]
+}
+
+// givenUp reports whether an operator gave up on a grant that the host still has: it counts for nothing.
 func (c *checker) givenUp(node string) bool {
-	return slices.ContainsFunc(c.grants[node].All, func(g change.Grant) bool { return g.State == pace.GivenUp })
+	return slices.ContainsFunc(c.grants[node].All, func(g change.Grant) bool {
+		a := c.reports[node].Answered(g.Change)
+		return g.State == pace.GivenUp && g.ID == a.ID && a.Open()
+	})
 }
 
 func (c *checker) anyFree(node string) bool {
@@ -297,6 +368,9 @@ func (c *checker) anyFree(node string) bool {
 func (c *checker) reported(node string) {
 	old, next := c.reports[node], read[cluster.Report](c, cluster.ReportKey(node))
 	c.reports[node] = next
+	if c.told != nil {
+		c.told[node] = true
+	}
 	if a, is := c.arrived[node]; is && a.version == next.Version {
 		a.reported = true
 		c.arrived[node] = a
@@ -316,15 +390,16 @@ func (c *checker) reported(node string) {
 		c.accepted[node+" "+a.ID] = true
 		g := c.grants[node].Of(a.Change)
 		lock := c.w.net.model.Session(root + cluster.OrchestratorLock)
-		_, spec := c.w.net.model.Value(root + cluster.KeyVersion)
 		held := c.control.At(time.Now())
 		switch {
 		case g.ID != a.ID || g.State != pace.Offered:
 			c.w.failLocked("6: %s accepts %s of %s, but has %+v", node, a.ID, a.Change, g)
 		case g.Session == "" || g.Session != lock:
 			c.w.failLocked("2: %s accepts %s of session %s, and the lock is of %q", node, a.ID, g.Session, lock)
-		case a.Change == cluster.VersionChange && g.Spec != spec:
-			c.w.failLocked("17: %s accepts %s of spec %d, which is at %d now", node, a.ID, g.Spec, spec)
+		case a.Change == cluster.VersionChange && g.Spec != c.index(cluster.KeyVersion):
+			c.w.failLocked("17: %s accepts %s of spec %d, which is at %d now", node, a.ID, g.Spec, c.index(cluster.KeyVersion))
+		case a.Change == filesChange && g.Spec != c.index(cluster.StageStopsKey(stageName)):
+			c.w.failLocked("17: %s accepts %s of stops %d, which are at %d now", node, a.ID, g.Spec, c.index(cluster.StageStopsKey(stageName)))
 		case held.Paused != nil || held.ObserveOnly != nil:
 			c.w.failLocked("6: %s accepts %s while the cluster is paused", node, a.ID)
 		case time.Since(g.Since) > 5*pace.AnswerWithin: // an acceptance may arrive late
@@ -403,7 +478,7 @@ func (c *checker) brought(h *host, version string) {
 // validated notes the result of a validation. A version with which checks fail has not arrived: it is applied again.
 func (c *checker) validated(h *host, version string, passed bool) {
 	delete(c.arrived, h.name)
-	if passed && !h.failing && !h.stale {
+	if passed && !h.unhealthy() && !h.stale {
 		c.arrived[h.name] = arrival{version: version, desired: c.desired}
 	}
 }

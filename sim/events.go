@@ -12,11 +12,11 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consulmodel"
-	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/lease"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
+	"github.com/jorc/jorc/internal/stage"
 )
 
 // event is something that happens to the fleet at a time of the plan.
@@ -30,7 +30,9 @@ type event struct {
 // operator asks for what operators ask for.
 type operator struct {
 	w        *world
+	client   *consul.Client
 	cluster  *cluster.Cluster
+	stages   *stage.Stages
 	rollouts *rollout.Rollouts
 	runs     *runs.Runs
 	snapshot *consulmodel.Snapshot
@@ -38,7 +40,7 @@ type operator struct {
 
 func newOperator(w *world, client *consul.Client) *operator {
 	c := cluster.New(client, "jorc", "default")
-	return &operator{w: w, cluster: c, rollouts: rollout.New(client, "jorc", "default"), runs: runs.New(kv.New(client, "jorc/default"))}
+	return &operator{w: w, client: client, cluster: c, stages: stage.New(c.Store()), rollouts: rollout.New(client, "jorc", "default"), runs: runs.New(c.Store())}
 }
 
 func (o *operator) trigger(ctx context.Context, version string, policy func(*pace.Policy)) error {
@@ -69,15 +71,26 @@ func (w *world) plan() []event {
 	}
 	for i := range count {
 		e := w.event(r)
-		for len(w.o.Dense) > 0 && e.kind != w.o.Dense[i%len(w.o.Dense)] {
-			e = w.event(r)
+		for from := w.event; len(w.o.Dense) > 0 && e.kind != w.o.Dense[i%len(w.o.Dense)]; e = from(r) {
+			if slices.Contains(filed, w.o.Dense[i%len(w.o.Dense)]) {
+				from = w.fileEvent
+			}
 		}
 		e.at = time.Duration(r.Int64N(int64(length)))
 		all = append(all, e)
 	}
 	slices.SortFunc(all, inTime)
-	if !w.o.Without["freeze"] { // from a source of their own, so that the others are the same with and without them
+	// From sources of their own, so that the others are the same with and without them.
+	if !w.o.Without["freeze"] {
 		all = append(all, w.freezes(chance(w.o.Seed, "freezes"), length)...)
+	}
+	if w.o.staged() && len(w.o.Dense) == 0 {
+		r := chance(w.o.Seed, "contents")
+		for range r.IntN(12) {
+			e := w.fileEvent(r)
+			e.at = time.Duration(r.Int64N(int64(length)))
+			all = append(all, e)
+		}
 	}
 	for i := range all {
 		all[i].number = i
@@ -164,7 +177,11 @@ func (w *world) event(r *rand.Rand) event {
 			return err
 		})
 	case n < 85:
-		return event{kind: "lease", what: fmt.Sprintf("lease of a host (%d) for %v", who, span), do: func(ctx context.Context) { w.lease(ctx, host(), span) }}
+		within := time.Hour
+		if number == 1 {
+			within = time.Minute
+		}
+		return event{kind: "lease", what: fmt.Sprintf("lease of a host (%d) for %v", who, span), do: func(ctx context.Context) { w.lease(ctx, host(), span, within) }}
 	case n < 88:
 		return op("run", "run patch", func(ctx context.Context) error {
 			_, _, err := w.operator.runs.Ask(ctx, runs.NewID(time.Now()), runs.Request{Workflow: "patch"}, "op")
@@ -280,14 +297,11 @@ func (w *world) restore(ctx context.Context, after time.Duration) {
 func (h *host) tell(m *consulmodel.Model) {
 	h.sick, h.stale = time.Now(), false // it may have been until now
 	h.world.check.sickened(h)
-	app, maintenance := consul.HealthPassing, ""
-	if h.failing {
-		app = consul.HealthCritical
-	}
+	maintenance := ""
 	if h.maintenance {
 		maintenance = consul.HealthCritical
 	}
-	m.SetCheck(h.name, "app", app, "")
+	h.checked(m)
 	m.SetCheck(h.name, consul.NodeMaintenance, maintenance, h.reason)
 }
 
@@ -295,7 +309,7 @@ func (w *world) sicken(ctx context.Context, h *host, span time.Duration) {
 	w.net.change(func(m *consulmodel.Model) {
 		h.sick, h.failing = time.Now(), true
 		w.check.sickened(h)
-		m.SetCheck(h.name, "app", consul.HealthCritical, "")
+		h.checked(m)
 	})
 	w.later(ctx, span, func() { w.heal(h) })
 }
@@ -307,12 +321,12 @@ func (w *world) heal(h *host) {
 			w.check.sickened(h)
 		}
 		h.failing = false
-		m.SetCheck(h.name, "app", consul.HealthPassing, "")
+		h.checked(m)
 	})
 }
 
-// lease asks for a lease on a host, does something for a while, and gives it back.
-func (w *world) lease(ctx context.Context, h *host, span time.Duration) {
+// lease asks for a lease on a host within a time, does something for a while, and gives it back.
+func (w *world) lease(ctx context.Context, h *host, span, within time.Duration) {
 	if h.link == nil {
 		return
 	}
@@ -320,7 +334,7 @@ func (w *world) lease(ctx context.Context, h *host, span time.Duration) {
 	w.running.Go(func() {
 		asking, cancel := context.WithTimeout(ctx, 10*time.Minute)
 		defer cancel()
-		got, err := holder.Begin(asking, lease.Request{ID: "sim", Reason: "sim", For: time.Hour}, func(lease.Status) {})
+		got, err := holder.Begin(asking, lease.Request{ID: "sim", Reason: "sim", For: within}, func(lease.Status) {})
 		w.net.mu.Lock()
 		w.traceLocked("%s lease: %+v %v", l.name, got, err)
 		w.net.mu.Unlock()
@@ -358,7 +372,6 @@ func (w *world) settle(ctx context.Context) error {
 	o := w.operator
 	for _, h := range w.hosts {
 		h.begin() // one that was to start later
-		// The time of a lease is measured by the kernel's clock, which a bubble does not move: its caller ends it.
 		holder := h.simulated.Lease()
 		w.running.Go(func() { _ = holder.End(ctx, "") }) // what does not end is found below
 		if _, err := o.cluster.Unhold(ctx, cluster.Scope{Node: h.name}, cluster.Hold{By: "op"}); err != nil {
@@ -371,12 +384,18 @@ func (w *world) settle(ctx context.Context) error {
 	if _, err := o.cluster.SetBudget(ctx, &pace.Budget{MaxOut: pace.Amount{N: 2}, Since: time.Now().UTC(), By: "op"}); err != nil {
 		return fmt.Errorf("budget: %w", err)
 	}
+	if w.o.staged() {
+		if err := errors.Join(o.resumeStage(ctx), o.fill(ctx, contents[len(contents)-1])); err != nil {
+			return fmt.Errorf("stage: %w", err)
+		}
+	}
 	if err := o.trigger(ctx, "final", func(p *pace.Policy) { *p = pace.Policy{MaxParallel: pace.Amount{N: 2}, MaxFailures: 10} }); err != nil {
 		return fmt.Errorf("trigger: %w", err)
 	}
-	if err := w.await(ctx, 90*time.Minute, func() error { return w.at("final") }); err != nil {
+	if err := w.await(ctx, 90*time.Minute, func() error { return w.at("final", contents[len(contents)-1]) }); err != nil {
 		s, failed := o.rollouts.Show(ctx)
-		return fmt.Errorf("%w; the rollout is %s, waits for %q, out are %+v, %v", err, s.StateText(), s.Waits, s.Out, failed)
+		stages, unknown := stage.Show(ctx, o.cluster, "", nil, time.Now())
+		return fmt.Errorf("%w; the rollout is %s, waits for %q, out are %+v, %v; stages: %+v, %v", err, s.StateText(), s.Waits, s.Out, failed, stages, unknown)
 	}
 	return w.await(ctx, 10*time.Minute, func() error { return errors.Join(w.projected(), w.ended(ctx)) })
 }

@@ -14,7 +14,9 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consulmodel"
+	"github.com/jorc/jorc/internal/durable"
 	"github.com/jorc/jorc/internal/orchestrator"
+	"golang.org/x/sync/errgroup"
 )
 
 // process is a program that can be killed and started again: the agent of a host, or an orchestrator.
@@ -68,14 +70,17 @@ type host struct {
 	process
 	dir       string // of this life
 	boot      int
+	booted    time.Time
 	simulated *agent.Simulated
+	file      *file // nil: the hosts have no stage
 
 	// Guarded by the network's mutex.
 	maintenance bool           // that jorc began
 	reason      string         // of the maintenance
 	working     map[string]int // tasks that run now, by workflow
 	sick        time.Time      // until when a check fails
-	failing     bool           // it fails now
+	failing     bool           // it fails now, by a fault of the plan
+	ill         bool           // it fails, as Consul was told last
 	stale       bool           // Consul's servers have the checks of a snapshot, until the host's Consul agent tells them
 	began       map[string]int // tasks that began, by job and task
 	tries       map[string]int
@@ -84,6 +89,10 @@ type host struct {
 // newHost returns a host, which is in the catalog and does not run yet.
 func (w *world) newHost(name string) *host {
 	h := &host{dir: filepath.Join(w.dir, name, "0"), working: map[string]int{}, began: map[string]int{}, tries: map[string]int{}}
+	h.booted = time.Now()
+	if w.o.staged() {
+		h.file = &file{h: h, path: filepath.Join(w.dir, name, "etc", stageName)}
+	}
 	h.process = process{world: w, name: name, start: func(_ *process, l *link) (func(context.Context) error, error) { return h.agent(l) }}
 	id := catalog.PresenceID("default")
 	w.net.change(func(m *consulmodel.Model) {
@@ -108,9 +117,8 @@ func (h *host) agent(l *link) (func(context.Context) error, error) {
 	}
 	patch := task("patch", "patch")
 	patch.Disturbs = true
-	boot := fmt.Sprint("boot-", h.boot)
 	h.simulated, err = agent.Simulate(agent.SimulatedOptions{
-		Client: client, UnwatchedHold: true, Maintenance: outOfService{h, l}, BootID: func() string { return boot },
+		Client: client, UnwatchedHold: true, Maintenance: outOfService{h, l}, Clock: h.clock(),
 		Log:     h.world.logger(l.name),
 		Command: func(ctx context.Context, c command.Command) (command.Result, error) { return h.task(ctx, l, c) },
 		Config: &config.Config{
@@ -123,13 +131,50 @@ func (h *host) agent(l *link) (func(context.Context) error, error) {
 	if err != nil {
 		return nil, err
 	}
-	return h.simulated.Run, nil
+	a := h.simulated
+	return func(ctx context.Context) error {
+		g, ctx := errgroup.WithContext(ctx)
+		g.Go(func() error { return a.Run(ctx) })
+		if h.file != nil {
+			g.Go(func() error { return h.file.follow(ctx, l, client, a) })
+		}
+		return g.Wait()
+	}, nil
+}
+
+// clock is that of the present boot.
+func (h *host) clock() durable.Clock {
+	boot, booted := fmt.Sprint("boot-", h.boot), h.booted
+	return func() durable.Reading {
+		now := time.Now()
+		return durable.Reading{Wall: now.UTC(), Boot: boot, Uptime: now.Sub(booted)}
+	}
+}
+
+// unhealthy reports whether the host's check fails. The network's mutex is held.
+func (h *host) unhealthy() bool { return h.failing || h.file != nil && h.file.spoiled }
+
+// checked has Consul know whether the host's check fails. The network's mutex is held.
+func (h *host) checked(m *consulmodel.Model) {
+	status := consul.HealthPassing
+	if h.unhealthy() {
+		status = consul.HealthCritical
+	}
+	if h.ill != h.unhealthy() {
+		h.ill, h.sick = h.unhealthy(), time.Now() // it was, until now
+		h.world.check.sickened(h)
+	}
+	m.SetCheck(h.name, "app", status, "")
 }
 
 // crash kills the agent as kill -9 does: what it wrote is on the disk, nothing else is.
 func (h *host) crash(wipe, reboot bool) error {
 	if h.link == nil {
 		return nil
+	}
+	if h.file != nil {
+		h.file.disk.Lock()
+		defer h.file.disk.Unlock()
 	}
 	next := filepath.Join(filepath.Dir(h.dir), fmt.Sprint(h.lives))
 	if !wipe {
@@ -141,6 +186,12 @@ func (h *host) crash(wipe, reboot bool) error {
 	h.dir = next
 	if reboot {
 		h.boot++
+		h.booted = time.Now()
+	}
+	if wipe && h.file != nil {
+		if err := h.file.lost(); err != nil {
+			return err
+		}
 	}
 	h.world.net.mu.Lock()
 	defer h.world.net.mu.Unlock()

@@ -35,14 +35,15 @@ type network struct {
 	late    bool    // the fault of a write is that it arrives after its sender has given up
 	failing bool    // tasks fail now and then
 	outage  time.Time
-	from    string // who sends the request that is carried out now
+	from    string          // who sends the request that is carried out now
+	heard   map[string]bool // processes that have had an index of Consul's
 	trace   func(format string, args ...any)
 	sent    func(from, method, path string, body []byte) // before a request is carried out
 	lacks   func(what string)                            // the model does not know a request
 }
 
 func newNetwork(seed uint64, without map[string]bool) *network {
-	return &network{seed: seed, without: without, model: consulmodel.New(), waiting: map[*consulmodel.Query]chan struct{}{}, faults: map[string]int{}, trace: func(string, ...any) {}, sent: func(string, string, string, []byte) {}}
+	return &network{seed: seed, without: without, model: consulmodel.New(), waiting: map[*consulmodel.Query]chan struct{}{}, faults: map[string]int{}, heard: map[string]bool{}, trace: func(string, ...any) {}, sent: func(string, string, string, []byte) {}}
 }
 
 // chance returns a source of random numbers that depend on the seed and a name only.
@@ -171,6 +172,9 @@ func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 		Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(answer.Body)), ContentLength: int64(len(answer.Body)), Request: r,
 	}
 	if answer.Index > 0 {
+		l.mu.Lock()
+		l.heard[l.name] = true
+		l.mu.Unlock()
 		resp.Header["X-Consul-Index"] = []string{strconv.FormatUint(answer.Index, 10)}
 	}
 	resp.Header["X-Consul-Knownleader"] = []string{"true"}

@@ -60,7 +60,8 @@ type Event struct {
 
 // Kinds of faults beside the planned ones: requests and answers that are late or lost, requests that arrive twice; and
 // processes that are frozen, which is planned, too.
-var Kinds = []string{"delay", "loss", "double", "freeze"}
+// "stage" leaves out the stage of the hosts, and what operators do with it.
+var Kinds = []string{"delay", "loss", "double", "freeze", "stage"}
 
 // Invariant returns the number of the invariant that was violated, as Failed names it.
 func (r Result) Invariant() string {
@@ -114,7 +115,7 @@ func Run(ctx context.Context, o Options) Result {
 }
 
 // asked are the kinds of events of a fleet in which nothing fails.
-var asked = []string{"trigger", "budget", "lease", "run"}
+var asked = []string{"trigger", "budget", "lease", "run", "content"}
 
 // live runs the fleet through its faults, and then until everything has ended.
 func (w *world) live(ctx context.Context, plan []event) {
@@ -165,6 +166,11 @@ func (w *world) build(ctx context.Context) error {
 	if err := w.operator.trigger(ctx, "v0", nil); err != nil {
 		return err
 	}
+	if w.o.staged() {
+		if err := w.operator.fill(ctx, contents[0]); err != nil {
+			return err
+		}
+	}
 	r := chance(w.o.Seed, "fleet")
 	for i := range 3 + r.IntN(4) {
 		w.hosts = append(w.hosts, w.newHost(fmt.Sprint("h", i)))
@@ -178,7 +184,7 @@ func (w *world) build(ctx context.Context) error {
 	for _, o := range w.orchestrators {
 		o.begin()
 	}
-	return w.await(ctx, time.Hour, func() error { return w.at("v0") }) // a task may take some minutes
+	return w.await(ctx, time.Hour, func() error { return w.at("v0", contents[0]) }) // a task may take some minutes
 }
 
 // serve ends sessions and forgets tombstones as Consul's servers do.
@@ -228,14 +234,17 @@ func (w *world) await(ctx context.Context, within time.Duration, check func() er
 	}
 }
 
-// at returns an error unless all hosts report a version, and nothing is open.
-func (w *world) at(version string) error {
+// at returns an error unless all hosts report a version and have a content, and nothing is open.
+func (w *world) at(version, content string) error {
 	w.net.mu.Lock()
 	defer w.net.mu.Unlock()
 	for _, h := range w.hosts {
 		r := w.check.reports[h.name]
 		if r.Version != version {
 			return fmt.Errorf("%s is at %q, wants %q: %+v, %+v, its lease is %+v, its report says %+v", h.name, r.Version, version, h.simulated.Convergence(), w.check.grants[h.name], h.simulated.Lease().Status(), r)
+		}
+		if f := h.file; f != nil && f.content != content {
+			return fmt.Errorf("the file of %s has %q, wants %q: %+v, %+v", h.name, f.content, content, r.Stages, w.check.grants[h.name])
 		}
 		if i := slices.IndexFunc(r.Grants, cluster.Answer.Open); i >= 0 {
 			return fmt.Errorf("%s has an open grant: %+v, %+v", h.name, r.Grants[i], w.check.grants[h.name].Of(r.Grants[i].Change))
