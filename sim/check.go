@@ -271,7 +271,7 @@ func (c *checker) counts(node string) bool {
 		if a.Open() {
 			id = a.ID
 		}
-		if c.free[node+" "+id] {
+		if c.free[node+" "+id] || one.Job != nil && givenUp {
 			continue
 		}
 		if a.Open() && !givenUp || c.valid(node, one) {
