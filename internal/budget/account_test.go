@@ -109,6 +109,7 @@ func TestOffersTakeNoPlaceTwice(t *testing.T) {
 		"with a lease":              {func(h *cluster.Host) { offer(h, "old"); accept(h) }, 2, true},
 		"offered one, and critical": {func(h *cluster.Host) { offer(h, "present"); critical(h) }, 2, true},
 		"offered one, and given up": {givenUp, 2, false},
+		"with one, and given up":    {func(h *cluster.Host) { givenUp(h); accept(h) }, 1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
