@@ -122,6 +122,9 @@ var crowds = map[string]struct {
 	"restores": {[]string{"trigger", "budget", "snapshot", "restore", "lease"}, []uint64{1, 3, 59}, false},
 	"runs":     {[]string{"snapshot", "restore", "run", "budget"}, []uint64{3, 12, 39}, false},
 	"late":     {[]string{"trigger", "lease", "budget"}, []uint64{0, 3, 6, 8, 11}, true},
+	"killed":   {[]string{"run", "host killed"}, []uint64{6, 7}, false},
+	"reports":  {[]string{"lease", "host killed"}, []uint64{4, 33, 50, 59}, true},
+	"contents": {[]string{"content", "stage resumed", "host killed", "lease"}, []uint64{0, 1, 2}, false},
 }
 
 // TestCrowds: nothing is violated when many events of a few kinds come close after one another.

@@ -101,7 +101,7 @@ func (l Ledgers) Swap(t *kv.Txn, old kv.Entry[Ledger]) Ledger {
 // until that is certain and returns what Commit returns otherwise.
 func (l Ledgers) Renew(ctx context.Context, begin bool, known Ledger) (renewed kv.Entry[Ledger], restored bool, err error) {
 	renewed, err = l.change(ctx, func(old Ledger) Ledger {
-		restored = known.After(old)
+		restored = restored || known.After(old) // an attempt whose answer was lost may have counted on from known
 		old = old.from(known)
 		if begin {
 			old.Term, old.Seq = old.Term+1, 0

@@ -71,8 +71,8 @@ type Orchestrator struct {
 	// keeps is until when this host is taken out while it holds the lock: no other
 	// candidate took it.
 	keeps time.Time
-	// known is the ledger that this process wrote last, and restored when it noticed, as it waited for the lock, that Consul's
-	// data was restored; zero: it did not.
+	// known is the ledger that this process wrote last, and restored when it noticed that Consul's data was restored, which
+	// the ledger does not say yet; zero: it did not.
 	known    change.Ledger
 	restored time.Time
 }
@@ -137,7 +137,7 @@ const (
 	keepsFor = 10 * time.Minute
 )
 
-// noticed notes that Consul's data was restored while this process waits for the lock.
+// noticed notes that Consul's data was restored, which the ledger does not say yet.
 func (o *Orchestrator) noticed() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -370,6 +370,7 @@ func (t *term) quiet(ctx context.Context) {
 	t.places.over.Store(true) // the others must not wait until Quiet is written
 	t.o.Log.Warn("Consul's KV was restored: nothing is granted for a while", "for", t.o.Quiet)
 	if err := t.places.offers.Quiet(ctx, time.Now().UTC().Truncate(time.Second).Add(t.o.Quiet), t.ledger()); err != nil {
+		t.noticed() // the next term of this process tries again
 		t.o.Log.Warn("the next orchestrator may not know that Consul's KV was restored", "error", err)
 	}
 }
