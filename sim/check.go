@@ -475,10 +475,11 @@ func (c *checker) brought(h *host, version string) {
 	delete(c.arrived, h.name)
 }
 
-// validated notes the result of a validation. A version with which checks fail has not arrived: it is applied again.
+// validated notes the result of a validation. A version with which checks fail has not arrived, or with which they failed as far
+// as the host knows: it is applied again.
 func (c *checker) validated(h *host, version string, passed bool) {
 	delete(c.arrived, h.name)
-	if passed && !h.unhealthy() && !h.stale {
+	if passed && !h.unhealthy() && !h.stale && (h.sick.IsZero() || time.Since(h.sick) > sickFor) {
 		c.arrived[h.name] = arrival{version: version, desired: c.desired}
 	}
 }

@@ -62,7 +62,7 @@ type file struct {
 	disk sync.Mutex // held while it is replaced: a host is killed before that or after it
 
 	// Guarded by the network's mutex.
-	content string // empty: there is none
+	content string // empty: the file is absent
 	before  string // the content before that
 	tries   int
 	spoiled bool // with the content a check fails
