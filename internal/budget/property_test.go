@@ -26,11 +26,13 @@ func (w *world) step() {
 		w.planStages()
 	case k < 36:
 		w.planRuns()
-	case k < 40:
+	case k < 42:
+		w.planLeases()
+	case k < 46:
 		w.late()
-	case k == 40:
+	case k == 46:
 		w.takeOver()
-	case k < 45:
+	case k < 51:
 		w.operate()
 	default:
 		w.hostStep()
@@ -42,7 +44,7 @@ func (w *world) step() {
 func (w *world) hostStep() {
 	h := w.hosts[w.r.IntN(len(w.hosts))]
 	name := stageNames[w.r.IntN(len(stageNames))]
-	switch k := w.r.IntN(60); {
+	switch k := w.r.IntN(66); {
 	case k < 12:
 		w.converge(h)
 	case k < 20:
@@ -51,15 +53,17 @@ func (w *world) hostStep() {
 		w.work(h, name)
 	case k < 52:
 		w.job(h)
+	case k < 58:
+		w.leave(h)
 	case w.calm:
-	case k == 52:
+	case k == 58:
 		h.up = !h.up
 		w.note("%s is up: %v", h.node, h.up)
-	case k == 53:
+	case k == 59:
 		h.critical = w.r.IntN(4) == 0
-	case k == 54:
+	case k == 60:
 		h.drained = w.r.IntN(5) == 0
-	case k < 58:
+	case k < 64:
 		h.up, h.critical, h.drained = true, h.critical && w.r.IntN(2) == 0, h.drained && w.r.IntN(2) == 0
 	}
 	w.check()
@@ -80,12 +84,31 @@ func (w *world) converge(h *host) {
 		})
 		w.note("%s accepts %s", h.node, h.answer.Tag)
 	case !h.answer.Open() || h.answer.State == cluster.GrantStranded:
-	case !w.calm && !h.failed && w.r.IntN(12) == 0:
+	case !w.calm && !h.failed && w.r.IntN(6) == 0:
 		w.reports(h, func() { h.failed, h.answer.State = true, cluster.GrantFailed })
 		w.note("%s fails in %s", h.node, h.answer.Tag)
 	case w.r.IntN(2) == 0:
 		w.reports(h, func() { h.version, h.answer.State, h.failed = h.answer.Tag, cluster.GrantDone, false })
 		w.note("%s runs %s", h.node, h.version)
+	}
+}
+
+// leave is what the host does about its lease: it asks for one, accepts it, or is back in service.
+func (w *world) leave(h *host) {
+	switch {
+	case !h.up:
+	case w.leases(h):
+		w.reports(h, func() {
+			h.lease.answer = cluster.Answer{Change: h.lease.grant.Change, ID: h.lease.grant.ID, Tag: h.lease.grant.Tag, State: cluster.GrantAccepted, Since: w.now}
+		})
+		w.note("%s accepts its lease", h.node)
+	case h.lease.answer.Open() && !h.critical:
+		w.reports(h, func() { h.lease.wish, h.lease.answer = cluster.Wish{}, cluster.Answer{} })
+		w.note("the lease of %s is over", h.node)
+		w.count["lease over"]++
+	case h.lease.wish.ID == "" && !w.calm && w.r.IntN(6) == 0:
+		w.reports(h, func() { h.lease.wish = cluster.Wish{ID: fmt.Sprint("w", w.index), Since: w.now} })
+		w.note("%s asks for a lease", h.node)
 	}
 }
 
@@ -227,7 +250,7 @@ func (w *world) trigger(version string, restores bool) {
 	if w.r.IntN(3) == 0 { // as one without a policy
 		p = pace.Policy{MaxParallel: pace.Amount{N: 100, Percent: true}}
 	}
-	if w.r.IntN(3) == 0 {
+	if w.r.IntN(2) == 0 {
 		p.OnFailure = pace.OnFailureRollback
 	}
 	previous := w.doc.Previous
@@ -299,6 +322,9 @@ func (w *world) settle() {
 			if why := w.busy(h); why != "" {
 				all = append(all, h.node+": "+why)
 			}
+			if h.lease.wish.ID != "" {
+				all = append(all, h.node+" asks for a lease")
+			}
 			for _, name := range stageNames {
 				if h.parts[name].has != w.wanted(name) {
 					all = append(all, h.node+" waits in "+name)
@@ -326,7 +352,8 @@ func (w *world) settle() {
 		w.planVersion()
 		w.planStages()
 		w.planRuns()
-		for range 3 {
+		w.planLeases()
+		for range 6 {
 			w.hostStep()
 		}
 		for _, h := range w.hosts {
@@ -362,7 +389,7 @@ func history(t testing.TB, seed uint64, fault string) *world {
 	return w
 }
 
-// TestOutWithinTheBudget: whatever mixture of versions, stages and runs, of late transactions,
+// TestOutWithinTheBudget: whatever mixture of versions, leases, stages and runs, of late transactions,
 // orchestrators that replace each other, hosts that fall and return or are drained, rollbacks, unanswered
 // offers and budgets that change: never are more hosts out of service than the budget allows
 // beside the ones that are by themselves, and everything ends once hosts are well.
@@ -379,7 +406,7 @@ func TestOutWithinTheBudget(t *testing.T) {
 		}
 	}
 	for _, what := range []string{
-		"offered to version", "offered to stage", "offered to run", "waits for a place", "late commit", "late commit refused", "lock given away", "restores", "given up",
+		"offered to version", "offered to stage", "offered to run", "offered to lease", "lease over", "waits for a place", "late commit", "late commit refused", "lock given away", "restores", "given up",
 		"version " + event.ChangeTakenBack, event.ChangeStopped, "run done", "run failed",
 	} {
 		if all[what] == 0 && !raced.Enabled { // all histories together have each of them
@@ -392,7 +419,7 @@ func TestOutWithinTheBudget(t *testing.T) {
 func TestTheBudgetCanBeBroken(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []string{
-		"versions ignore the account", "stages ignore the account", "runs ignore the account", "runs without the ledger", "turns do not count", "jobs do not count",
+		"versions ignore the account", "stages ignore the account", "runs ignore the account", "leases ignore the account", "runs without the ledger", "turns do not count", "jobs do not count",
 		"reports older than the last write",
 	} {
 		t.Run(fault, func(t *testing.T) {

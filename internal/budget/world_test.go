@@ -17,6 +17,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/lease"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
@@ -24,7 +25,7 @@ import (
 )
 
 // world is a cluster with a budget in memory: what is in KV, hosts that obey it, and orchestrators
-// of which each plans versions, stages and runs, and whose transactions may be carried out late.
+// of which each plans versions, leases, stages and runs, and whose transactions may be carried out late.
 type world struct {
 	t     testing.TB
 	r     *rand.Rand
@@ -109,6 +110,7 @@ type host struct {
 	grantAt  uint64
 	answer   cluster.Answer
 	failed   bool // its convergence
+	lease    leased
 	parts    map[string]*part
 	queue    runs.Queue
 	queueAt  uint64
@@ -117,6 +119,13 @@ type host struct {
 
 	mine       bool // it has a place of the budget
 	mineBefore bool // it had one until reportAt
+}
+
+// leased is the lease that a host asks for, or has.
+type leased struct {
+	wish   cluster.Wish // the zero Wish: it asks for none
+	grant  change.Grant // as it was last written
+	answer cluster.Answer
 }
 
 // part is a host's part of a stage.
@@ -193,6 +202,9 @@ func (h *host) grants() (all []change.Grant) {
 	if h.grant.ID != "" {
 		all = append(all, h.grant)
 	}
+	if h.lease.grant.Change != "" {
+		all = append(all, h.lease.grant)
+	}
 	for _, name := range stageNames {
 		if g := h.parts[name].grant; g.ID != "" {
 			all = append(all, g)
@@ -212,6 +224,12 @@ func (w *world) offered(h *host) bool {
 	return g.State == pace.Offered && g.ID != h.answer.ID && g.ID != h.answer.Declined && g.Spec == w.docAt && g.Session == w.lock() && g.Tag == w.desired
 }
 
+// leases reports whether the host could accept the lease that it is offered.
+func (w *world) leases(h *host) bool {
+	g := h.lease.grant
+	return g.State == pace.Offered && g.ID != h.lease.answer.ID && g.Session == w.lock() && g.Tag == h.lease.wish.ID && g.Tag != ""
+}
+
 // busy is what jorc brings to the host, or may bring to it at any moment; empty: nothing.
 func (w *world) busy(h *host) string {
 	switch {
@@ -221,6 +239,10 @@ func (w *world) busy(h *host) string {
 		return "grant " + h.answer.ID
 	case w.offered(h):
 		return "offer " + h.grant.ID
+	case h.lease.answer.Open():
+		return "lease " + h.lease.answer.ID
+	case w.leases(h):
+		return "offer of lease " + h.lease.grant.ID
 	}
 	for _, name := range stageNames {
 		p, d := h.parts[name], w.stages[name]
@@ -362,6 +384,9 @@ func (h *host) report() cluster.Report {
 	answer := h.answer
 	answer.Change = cluster.VersionChange
 	r = r.WithAnswer(answer)
+	if wish := h.lease.wish; wish.ID != "" {
+		r = r.Wishing(&wish).WithAnswer(h.lease.answer)
+	}
 	for _, name := range stageNames {
 		r.Stages[name] = h.parts[name].report
 		r = r.WithAnswer(h.parts[name].answer)
@@ -679,6 +704,61 @@ func (w *world) planVersion() {
 					}, w.write()
 				}
 				w.note("version: offered to %v, withdrawn from %v", nodes, plan.Withdrawals)
+			},
+		})
+	})
+}
+
+// planLeases gives leases to hosts that ask for one.
+func (w *world) planLeases() {
+	w.round(func(l *look) {
+		members := l.members
+		all := lease.AskingIn(&l.state, &members)
+		d := pace.Demand{Change: "leases"}
+		for _, a := range all {
+			if !a.Answer.Open() && (d.Created.IsZero() || a.Wish.Since.Before(d.Created)) {
+				d.Created = a.Wish.Since
+			}
+		}
+		if d.Created.IsZero() {
+			w.wants(l, d)
+			return
+		}
+		if members.Places = w.places(l, d); w.fault == "leases ignore the account" {
+			members.Places = nil
+		}
+		next, denied, _ := lease.Plan(all, &members, w.lock(), w.now)
+		d.Nodes = denied
+		session := w.session
+		if w.wants(l, d); w.session != session || len(next) == 0 {
+			return
+		}
+		var nodes []string
+		grants := map[string]uint64{}
+		for _, n := range next {
+			if grants[n.Node] = w.host(n.Node).grantAt; n.Grants[0].State == pace.Offered {
+				nodes = append(nodes, n.Node)
+			}
+		}
+		w.send(transaction{
+			what: "lease", look: l, nodes: nodes,
+			ready: func() bool {
+				for node, index := range grants {
+					if w.host(node).grantAt != index {
+						return false
+					}
+				}
+				return true
+			},
+			do: func(ledger change.Ledger) {
+				for _, n := range next {
+					g, h := n.Grants[0], w.host(n.Node)
+					if g.State == pace.Offered {
+						g.ID, g.Session = fmt.Sprintf("%d.%d.%s", ledger.Term, ledger.Seq, w.lock()), w.lock()
+					}
+					h.lease.grant, h.grantAt = g, w.write()
+				}
+				w.note("leases: offered to %v", nodes)
 			},
 		})
 	})
