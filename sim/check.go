@@ -264,17 +264,17 @@ func (c *checker) valid(node string, g change.Grant) bool {
 // counts reports whether a host counts as out of service for a grant, which it was not already when that was offered.
 func (c *checker) counts(node string) bool {
 	g, r := c.grants[node], c.reports[node]
-	givenUp := c.givenUp(node)
+	givenUp := c.givenUp(node) // what began until then counts for nothing
 	for _, one := range g.All {
 		a := r.Answered(one.Change)
 		id := one.ID
 		if a.Open() {
 			id = a.ID
 		}
-		if c.free[node+" "+id] || one.Job != nil && givenUp {
+		if c.free[node+" "+id] || one.Job != nil && !one.Since.After(givenUp) {
 			continue
 		}
-		if a.Open() && !givenUp || c.valid(node, one) {
+		if a.Open() && a.Since.After(givenUp) || c.valid(node, one) {
 			return true
 		}
 	}
@@ -287,7 +287,7 @@ func (c *checker) checkOffers(offered, taking []string) {
 	now := time.Now()
 	out := []string{}
 	for _, h := range c.w.hosts {
-		if c.counts(h.name) || h.maintenance && !c.givenUp(h.name) && !c.anyFree(h.name) && !c.unknowable(h.name) {
+		if c.counts(h.name) || h.maintenance && c.givenUp(h.name).IsZero() && !c.anyFree(h.name) && !c.unknowable(h.name) {
 			out = append(out, h.name)
 		}
 	}
@@ -351,12 +351,14 @@ func (c *checker) unknowable(node string) bool {
 	return !c.restored.IsZero() && time.Since(c.restored) < time.Minute && !c.knew[c.w.net.from] && !c.told[node]
 }
 
-// givenUp reports whether an operator gave up on a grant that the host still has: it counts for nothing.
-func (c *checker) givenUp(node string) bool {
-	return slices.ContainsFunc(c.grants[node].All, func(g change.Grant) bool {
-		a := c.reports[node].Answered(g.Change)
-		return g.State == pace.GivenUp && g.ID == a.ID && a.Open()
-	})
+// givenUp is when an operator gave up on a grant that the host still has; zero: none did.
+func (c *checker) givenUp(node string) (at time.Time) {
+	for _, g := range c.grants[node].All {
+		if a := c.reports[node].Answered(g.Change); g.State == pace.GivenUp && g.ID == a.ID && a.Open() && g.Since.After(at) {
+			at = g.Since
+		}
+	}
+	return at
 }
 
 func (c *checker) anyFree(node string) bool {

@@ -325,12 +325,19 @@ func (w *world) heal(h *host) {
 	})
 }
 
+// holder is the host's lease, and the link of its agent; nil: it does not run.
+func (h *host) holder() (lease.Holder, *link) {
+	h.world.net.mu.Lock()
+	defer h.world.net.mu.Unlock()
+	return h.simulated.Lease(), h.link
+}
+
 // lease asks for a lease on a host within a time, does something for a while, and gives it back.
 func (w *world) lease(ctx context.Context, h *host, span, within time.Duration) {
-	if h.link == nil {
+	holder, l := h.holder()
+	if l == nil {
 		return
 	}
-	holder, l := h.simulated.Lease(), h.link
 	w.running.Go(func() {
 		asking, cancel := context.WithTimeout(ctx, 10*time.Minute)
 		defer cancel()
@@ -372,7 +379,7 @@ func (w *world) settle(ctx context.Context) error {
 	o := w.operator
 	for _, h := range w.hosts {
 		h.begin() // one that was to start later
-		holder := h.simulated.Lease()
+		holder, _ := h.holder()
 		w.running.Go(func() { _ = holder.End(ctx, "") }) // what does not end is found below
 		if _, err := o.cluster.Unhold(ctx, cluster.Scope{Node: h.name}, cluster.Hold{By: "op"}); err != nil {
 			return fmt.Errorf("release %s: %w", h.name, err)

@@ -18,6 +18,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consulmodel"
+	"github.com/jorc/jorc/internal/durable"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/replace"
 	"github.com/jorc/jorc/internal/stage"
@@ -112,14 +113,15 @@ func (f *file) lost() error {
 	return err
 }
 
-// follow brings the file to the content that operators ask for until ctx ends, as the template engine does.
-func (f *file) follow(ctx context.Context, l *link, client *consul.Client, a *agent.Simulated) error {
+// follow brings the file to the content that operators ask for until ctx ends, as the template engine does. dir is where the host
+// keeps its records.
+func (f *file) follow(ctx context.Context, l *link, client *consul.Client, a *agent.Simulated, dir string, clock durable.Clock) error {
 	conf := stageOf(l.seed)
 	if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
 		return err
 	}
-	r := replaced{f, l, replace.New(f.h.dir, []string{}, f.h.world.logger(l.name))}
-	hosts := stage.NewHosts(f.h.dir, f.h.clock(), f.h.world.logger(l.name))
+	r := replaced{f, l, replace.New(dir, []string{}, f.h.world.logger(l.name))}
+	hosts := stage.NewHosts(dir, clock, f.h.world.logger(l.name))
 	hosts.Begin(stage.Files{Replacer: r, Compare: r.r.Compare}, []config.Stage{conf})
 	var following sync.WaitGroup
 	defer following.Wait()

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jorc/jorc/internal/agent"
@@ -25,14 +26,16 @@ type process struct {
 	name  string
 	start func(p *process, l *link) (run func(context.Context) error, err error)
 
-	// Of the instance that runs now.
-	link  *link
+	mu    sync.Mutex // held while an instance begins, or is killed
+	lives int        // instances so far
 	stop  context.CancelFunc
-	lives int // instances so far
+	link  *link // of the instance that runs now. It is also written with the network's mutex held
 }
 
 // begin starts an instance, unless one runs.
 func (p *process) begin() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.link != nil {
 		return
 	}
@@ -47,7 +50,8 @@ func (p *process) begin() {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	p.link, p.stop = l, cancel
+	p.stop = cancel
+	p.links(l)
 	p.world.running.Go(func() {
 		if err := run(ctx); err != nil && ctx.Err() == nil {
 			p.world.fail("%s ended: %v", p.name, err)
@@ -55,26 +59,40 @@ func (p *process) begin() {
 	})
 }
 
+// links notes the link of the instance that runs now. The caller holds mu.
+func (p *process) links(l *link) {
+	p.world.net.mu.Lock()
+	defer p.world.net.mu.Unlock()
+	p.link = l
+}
+
 // kill ends the instance at once: nothing that it does from now on has an effect.
 func (p *process) kill() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.end()
+}
+
+// end is kill. The caller holds mu.
+func (p *process) end() {
 	if p.link == nil {
 		return
 	}
 	p.link.dead.Store(true)
 	p.stop()
-	p.link, p.stop = nil, nil
+	p.links(nil)
 }
 
 // host is one host of the fleet: its disk, what it is out of service for, and its agent.
 type host struct {
 	process
-	dir       string // of this life
-	boot      int
-	booted    time.Time
-	simulated *agent.Simulated
-	file      *file // nil: the hosts have no stage
+	dir    string // of this life
+	boot   int
+	booted time.Time
+	file   *file // nil: the hosts have no stage
 
 	// Guarded by the network's mutex.
+	simulated   *agent.Simulated
 	maintenance bool           // that jorc began
 	reason      string         // of the maintenance
 	working     map[string]int // tasks that run now, by workflow
@@ -117,8 +135,9 @@ func (h *host) agent(l *link) (func(context.Context) error, error) {
 	}
 	patch := task("patch", "patch")
 	patch.Disturbs = true
-	h.simulated, err = agent.Simulate(agent.SimulatedOptions{
-		Client: client, UnwatchedHold: true, Maintenance: outOfService{h, l}, Clock: h.clock(),
+	clock := h.clock()
+	a, err := agent.Simulate(agent.SimulatedOptions{
+		Client: client, UnwatchedHold: true, Maintenance: outOfService{h, l}, Clock: clock,
 		Log:     h.world.logger(l.name),
 		Command: func(ctx context.Context, c command.Command) (command.Result, error) { return h.task(ctx, l, c) },
 		Config: &config.Config{
@@ -131,12 +150,15 @@ func (h *host) agent(l *link) (func(context.Context) error, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := h.simulated
+	h.world.net.mu.Lock()
+	defer h.world.net.mu.Unlock()
+	h.simulated = a
+	dir := h.dir
 	return func(ctx context.Context) error {
 		g, ctx := errgroup.WithContext(ctx)
 		g.Go(func() error { return a.Run(ctx) })
 		if h.file != nil {
-			g.Go(func() error { return h.file.follow(ctx, l, client, a) })
+			g.Go(func() error { return h.file.follow(ctx, l, client, a, dir, clock) })
 		}
 		return g.Wait()
 	}, nil
@@ -169,6 +191,8 @@ func (h *host) checked(m *consulmodel.Model) {
 
 // crash kills the agent as kill -9 does: what it wrote is on the disk, nothing else is.
 func (h *host) crash(wipe, reboot bool) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if h.link == nil {
 		return nil
 	}
@@ -182,7 +206,7 @@ func (h *host) crash(wipe, reboot bool) error {
 			return err
 		}
 	}
-	h.kill()
+	h.end()
 	h.dir = next
 	if reboot {
 		h.boot++

@@ -137,10 +137,11 @@ func count(host *cluster.Host, m *rollout.Member, documents Documents, session s
 	if h.Out == "" || h.Offered {
 		return h // something that it is offered it may still accept
 	}
-	// An operator gives up on a host: it does not count, whatever else it has.
+	// An operator gives up on a host as it is then: it does not count, whatever else it has. What begins there later does.
 	h.GivenUp = h.GivenUp || slices.ContainsFunc(m.Grants.Value.All, func(g change.Grant) bool {
 		part := change.PartOf(g.Change, g, host.Report.Answered(g.Change), session)
-		return part.Open() && part.GivenUp()
+		before := h.For == "" || !h.Since.IsZero() && !h.Since.After(g.Since)
+		return part.Open() && part.GivenUp() && before
 	})
 	return h
 }

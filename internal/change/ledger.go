@@ -95,20 +95,35 @@ func (l Ledgers) Swap(t *kv.Txn, old kv.Entry[Ledger]) Ledger {
 	return next
 }
 
+// Renewal is how a ledger is renewed.
+type Renewal struct {
+	Begin bool   // a new term begins
+	Known Ledger // that was written before: the ledger counts on from it. An earlier one that is stored shows that Consul's KV was restored
+	// Restored is when a restore was noticed otherwise; zero: none was.
+	Restored time.Time
+	Quiet    time.Duration // for how long nothing is granted after a restore
+}
+
+// of is the ledger after the renewal of old.
+func (r Renewal) of(old Ledger, now time.Time) Ledger {
+	noticed := r.Restored
+	if noticed.IsZero() && r.Known.After(old) {
+		noticed = now
+	}
+	if until := noticed.Add(r.Quiet); !noticed.IsZero() && old.Quiet.Before(noticed) && now.Before(until) {
+		old.Quiet = until.UTC().Truncate(time.Second)
+	}
+	old = old.from(r.Known)
+	if r.Begin {
+		old.Term, old.Seq = old.Term+1, 0
+	}
+	return old.Next()
+}
+
 // Renew swaps the ledger alone and returns it: no transaction that was sent before
-// and swaps it, too, can be carried out from then on. With begin it counts a new
-// term. restored: known was written before, and what is stored is earlier. The ledger counts on from known then. It tries
-// until that is certain and returns what Commit returns otherwise.
-func (l Ledgers) Renew(ctx context.Context, begin bool, known Ledger) (renewed kv.Entry[Ledger], restored bool, err error) {
-	renewed, err = l.change(ctx, func(old Ledger) Ledger {
-		restored = restored || known.After(old) // an attempt whose answer was lost may have counted on from known
-		old = old.from(known)
-		if begin {
-			old.Term, old.Seq = old.Term+1, 0
-		}
-		return old.Next()
-	})
-	return renewed, restored, err
+// and swaps it, too, can be carried out from then on. It tries until that is certain and returns what Commit returns otherwise.
+func (l Ledgers) Renew(ctx context.Context, r Renewal) (kv.Entry[Ledger], error) {
+	return l.change(ctx, func(old Ledger) Ledger { return r.of(old, time.Now()) })
 }
 
 // Quiet has orchestrators grant nothing until then, also those of later terms. The ledger counts on from known, as that was

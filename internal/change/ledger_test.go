@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
@@ -17,9 +18,11 @@ import (
 // lost, and counts on from the known one: no two grants have the same ID.
 func TestLedgerCountsOn(t *testing.T) {
 	t.Parallel()
+	now := time.Now().UTC().Truncate(time.Second)
 	for name, test := range map[string]struct {
 		stored, known change.Ledger
 		lost          bool
+		at            time.Time // when a restore was noticed
 		want          change.Ledger
 		restored      bool
 	}{
@@ -28,6 +31,11 @@ func TestLedgerCountsOn(t *testing.T) {
 		"an earlier term":              {stored: change.Ledger{Term: 1, Seq: 9}, known: change.Ledger{Term: 4, Seq: 2}, want: change.Ledger{Term: 5, Seq: 1}, restored: true},
 		"earlier in the same term":     {stored: change.Ledger{Term: 4, Seq: 1}, known: change.Ledger{Term: 4, Seq: 2}, want: change.Ledger{Term: 5, Seq: 1}, restored: true},
 		"and the first answer is lost": {stored: change.Ledger{Term: 1, Seq: 9}, known: change.Ledger{Term: 4, Seq: 2}, lost: true, want: change.Ledger{Term: 6, Seq: 1}, restored: true},
+		"noticed otherwise":            {stored: change.Ledger{Term: 2, Seq: 5}, at: now.Add(-time.Minute), want: change.Ledger{Term: 3, Seq: 1}, restored: true},
+		"noticed a long time ago":      {stored: change.Ledger{Term: 2, Seq: 5}, at: now.Add(-2 * time.Hour), want: change.Ledger{Term: 3, Seq: 1}},
+		"another has written that": {
+			stored: change.Ledger{Term: 2, Seq: 5, Quiet: now.Add(30 * time.Minute)}, at: now.Add(-time.Minute), want: change.Ledger{Term: 3, Seq: 1},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -46,9 +54,19 @@ func TestLedgerCountsOn(t *testing.T) {
 				lose = false
 				return consultest.Fault{Cut: 1}
 			})
-			got, restored, err := change.NewLedgers(kv.New(proxy.Client(), "p")).Renew(t.Context(), true, test.known)
-			if err != nil || got.Value != test.want || restored != test.restored {
-				t.Errorf("%+v, restored: %t, %v; want %+v, %t", got.Value, restored, err, test.want, test.restored)
+			begun := time.Now()
+			got, err := change.NewLedgers(kv.New(proxy.Client(), "p")).Renew(t.Context(), change.Renewal{Begin: true, Known: test.known, Restored: test.at, Quiet: time.Hour})
+			quiet := got.Value.Quiet
+			got.Value.Quiet = time.Time{}
+			if err != nil || got.Value != test.want {
+				t.Errorf("%+v, %v; want %+v", got.Value, err, test.want)
+			}
+			from := begun
+			if !test.at.IsZero() {
+				from = test.at
+			}
+			if restored := !quiet.Before(from.Add(time.Hour - time.Second)); restored != test.restored || test.stored.Quiet.Equal(quiet) == restored {
+				t.Errorf("nothing is granted until %v, want that of a restore: %t", quiet, test.restored)
 			}
 		})
 	}

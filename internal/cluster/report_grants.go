@@ -20,7 +20,7 @@ type Wish struct {
 	// is out of service and drained; set for orders only.
 	Order string `json:"order,omitempty"`
 	Ready bool   `json:"ready,omitempty"`
-	// Returns: the lease only waits for the host to be healthy. It keeps no other change from it.
+	// Returns: the lease has waited for a long time for the host to be healthy, and for nothing else. It keeps no other change from it.
 	Returns bool `json:"returns,omitempty"`
 	// Trouble: its time is over, and the host is not healthy.
 	Trouble string `json:"trouble,omitempty"`
@@ -115,21 +115,23 @@ func RunOf(change string) (run string, ok bool) { return strings.CutPrefix(chang
 // LeaseChange is the id of the lease of a host among changes: it has at most one.
 func LeaseChange(node string) string { return ChangeID(KindLease, node) }
 
-// Kept says why the host itself begins nothing that disturbs it: its hold file, or a lease that it
-// has. Empty: nothing keeps it.
+// Kept says why the host itself begins nothing that disturbs it: its hold file, or a lease. Empty: nothing keeps it.
 func (h *Host) Kept() string {
 	if file := h.Report.HeldByFile(); file != "" {
 		return file
 	}
+	if w, _ := h.Report.Wish(); w.Returns {
+		return ""
+	}
 	return h.Leased()
 }
 
-// Leased says that the host has a lease that keeps other changes from it, and why; empty: it has none.
+// Leased says that the host has a lease, and why; empty: it has none.
 func (h *Host) Leased() string {
-	w, _ := h.Report.Wish()
-	if w.Returns || !h.Report.Answered(LeaseChange(h.Node)).Open() {
+	if !h.Report.Answered(LeaseChange(h.Node)).Open() {
 		return ""
 	}
+	w, _ := h.Report.Wish()
 	return LeaseText(w)
 }
 

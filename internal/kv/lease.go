@@ -30,7 +30,8 @@ type LeaseOptions struct {
 	// Value is a struct that the key holds, as a document of format 1, instead of
 	// Holder. Store.Holder does not read such a key.
 	Value any
-	// Restored is called when Consul's data was restored while Lock waits. Optional.
+	// Restored is called when the index of the lock went backwards while it was waited for: Consul's data was restored, and the
+	// lock has changed since. Optional.
 	Restored func()
 }
 
@@ -182,7 +183,7 @@ func (a *acquisition) free(ctx context.Context) (waited bool, err error) {
 	_ = consul.Watch(watch, a.store.client, consul.Query{}, source, func(u consul.Update[*consul.KVPair]) {
 		if u.Err == nil {
 			// Each wait is a watch of its own, which does not know the indexes of the one before.
-			if (u.Reset || u.Meta.Index < a.index) && a.options.Restored != nil {
+			if u.Meta.Index < a.index && a.options.Restored != nil {
 				a.options.Restored()
 			}
 			a.index = u.Meta.Index

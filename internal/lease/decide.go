@@ -34,6 +34,9 @@ const (
 // candidate takes to notice that.
 const takeOver = time.Minute
 
+// admitAfter is after how many times the least time in health a host that is back, and not healthy, is open to other changes.
+const admitAfter = 10
+
 // facts is what a decision depends on.
 type facts struct {
 	change.Seen
@@ -146,7 +149,7 @@ func decidePlaced(f *facts, now time.Time) (do step, again time.Time) {
 
 // decideEnding is about a host that comes back.
 func decideEnding(f *facts, now time.Time) (do step, again time.Time) {
-	healthy, over, admits := f.Since.Add(f.rec.MinHealthy), f.rec.For-f.age, f.back.Add(f.rec.MinHealthy)
+	healthy, over, admits := f.Since.Add(f.rec.MinHealthy), f.rec.For-f.age, f.back.Add(admitAfter*f.rec.MinHealthy)
 	switch {
 	case f.back.IsZero():
 		return lift, again

@@ -104,11 +104,11 @@ func TestDecide(t *testing.T) {
 
 		{"it ends", placed().with(func(f *facts) { f.rec.Ending = true }), 0, lift, 0},
 		{"it is back", placed().with(func(f *facts) { f.rec.Ending, f.back = true, start }), 0, nothing, time.Minute},
-		{"it is back, and a check fails", placed().with(func(f *facts) { f.rec.Ending, f.back, f.Failing = true, start, []string{"disk"} }), 0, nothing, time.Minute},
-		{"the same, for as long as it has to be healthy", placed().with(func(f *facts) { f.rec.Ending, f.back, f.Failing = true, start, []string{"disk"} }), time.Minute, admit, 0},
+		{"it is back, and a check fails", placed().with(func(f *facts) { f.rec.Ending, f.back, f.Failing = true, start, []string{"disk"} }), 0, nothing, 10 * time.Minute},
+		{"the same, for a long time", placed().with(func(f *facts) { f.rec.Ending, f.back, f.Failing = true, start, []string{"disk"} }), 10 * time.Minute, admit, 0},
 		{"the same, and other changes may come", placed().with(func(f *facts) {
 			f.rec.Ending, f.rec.Returns, f.back, f.Failing = true, true, start, []string{"disk"}
-		}), time.Minute, nothing, time.Hour + time.Minute},
+		}), 10 * time.Minute, nothing, time.Hour + 10*time.Minute},
 		{"the same, and its time is over", placed().with(func(f *facts) {
 			f.rec.Ending, f.back, f.Failing, f.age = true, start, []string{"disk"}, time.Hour
 		}), time.Hour, trouble, 0},
@@ -173,6 +173,9 @@ func TestDecideSafely(t *testing.T) {
 			f.Report = f.rec.in(f.Report, f.node)
 		}
 		now := start.Add(time.Duration(r.IntN(4)) * time.Minute / 2)
+		if r.IntN(4) == 0 {
+			now = now.Add(10 * time.Minute)
+		}
 		do, _ := decide(f, now)
 		seen[do]++
 		reported := f.rec.in(f.Report, f.node).Equal(f.Report)
@@ -187,7 +190,7 @@ func TestDecideSafely(t *testing.T) {
 		case finish:
 			ok = !f.back.IsZero() && f.Checked && len(f.Failing) == 0 && f.rec.Ending && now.Sub(f.Since) >= f.rec.MinHealthy
 		case admit:
-			ok = !f.back.IsZero() && f.Checked && len(f.Failing) > 0 && f.rec.Ending && now.Sub(f.back) >= f.rec.MinHealthy
+			ok = !f.back.IsZero() && f.Checked && len(f.Failing) > 0 && f.rec.Ending && now.Sub(f.back) >= 10*f.rec.MinHealthy
 		case forget:
 			ok = f.rec.Over && reported && !f.Report.AtWork()
 		case withdraw:

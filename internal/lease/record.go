@@ -30,7 +30,7 @@ type record struct {
 	Drained durable.Stopwatch `json:"drained,omitzero"` // since maintenance is on
 	Ready   bool              `json:"ready,omitempty"`  // the caller may go ahead
 	Ending  bool              `json:"ending,omitempty"`
-	Returns bool              `json:"returns,omitempty"` // it only waits for the host to be healthy
+	Returns bool              `json:"returns,omitempty"` // it waits for the host to be healthy, for long
 	Over    bool              `json:"over,omitempty"`    // the host is back in service; its report is to say so
 	Lost    bool              `json:"lost,omitempty"`    // what the host knew of it was lost
 	Trouble string            `json:"trouble,omitempty"`

@@ -144,13 +144,11 @@ func (o *Orchestrator) noticed() {
 	o.restored = time.Now()
 }
 
-// sawRestore reports whether that was a short time ago, once.
-func (o *Orchestrator) sawRestore() bool {
+// sawRestore is when it noticed that last; zero: it did not.
+func (o *Orchestrator) sawRestore() time.Time {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	saw := !o.restored.IsZero() && time.Since(o.restored) < o.o.Quiet
-	o.restored = time.Time{}
-	return saw
+	return o.restored
 }
 
 // wrote notes the ledger that this process wrote last, in whatever term.

@@ -88,15 +88,19 @@ func (p *places) begin(ctx context.Context) (r *round, err error) {
 		}
 	}()
 	if !p.renewed {
-		var restored bool
-		if p.ledger, restored, err = p.offers.Renew(ctx, !p.begun, p.t.ledger()); err != nil {
+		quiet, restored := p.ledger.Value.Quiet, p.t.sawRestore()
+		p.ledger, err = p.offers.Renew(ctx, change.Renewal{Begin: !p.begun, Known: p.t.ledger(), Restored: restored, Quiet: p.t.o.Quiet})
+		if err != nil {
 			return nil, err
 		}
 		p.t.wrote(p.ledger.Value)
-		if p.t.sawRestore() || restored {
-			p.t.quiet(ctx)
-			p.t.end()
-			return nil, p.stands(ctx)
+		if now := p.ledger.Value.Quiet; now.After(quiet) && time.Now().Before(now) {
+			p.t.o.Log.Warn("Consul's KV was restored: nothing is granted for a while", "until", now)
+			if p.begun { // what was read before may not hold
+				p.over.Store(true)
+				p.t.end()
+				return nil, p.stands(ctx)
+			}
 		}
 		p.t.watcher.Reset()
 		p.renewed, p.begun = true, true
@@ -122,7 +126,6 @@ func (r *round) load(ctx context.Context) (err error) {
 
 // end ends a round; well: it is known what was written in it.
 func (p *places) end(r *round, well bool) {
-	p.t.wrote(r.ledger.Value)
 	if well {
 		p.ledger, p.renewed = r.ledger, true
 	}
@@ -263,6 +266,7 @@ func (r *round) write(ctx context.Context, t transaction) error {
 	if swaps {
 		var written map[string]kv.Entry[string]
 		r.ledger, written = offering.Written(done)
+		p.t.wrote(r.ledger.Value)
 		r.State, r.read = r.State.WithGrants(written), nil
 		r.take(t.offered)
 	}

@@ -140,7 +140,7 @@ func (v *Survey) Offers() (all []Offer) {
 		}
 		all = append(all, Offer{Node: m.Node, Tries: m.Part.Tries(), Until: v.until(*m)})
 	}
-	if len(all) == 0 && crowded {
+	if len(all) == 0 && crowded && open < allowed {
 		return v.repairs(out)
 	}
 	return all
@@ -154,11 +154,14 @@ func (v *Survey) repairs(out []Member) []Offer {
 		return nil
 	}
 	for _, m := range out {
-		if m.Want.Broken && m.Out() != InService && v.needsGrant(&m) && v.waits(&m).None() {
-			if _, admitted := m.Want.places(v.Places).Admit(m.Node); admitted {
-				return []Offer{{Node: m.Node, Tries: m.Part.Tries(), Until: v.until(m)}}
-			}
+		if !m.Want.Broken || m.Out() == InService || !v.needsGrant(&m) || !v.waits(&m).None() {
+			continue
 		}
+		limit, admitted := m.Want.places(v.Places).Admit(m.Node)
+		if admitted {
+			return []Offer{{Node: m.Node, Tries: m.Part.Tries(), Until: v.until(m), Early: true}}
+		}
+		v.denied = append(v.denied, Denied{m.Node, limit})
 	}
 	return nil
 }

@@ -40,6 +40,7 @@ type Offer struct {
 	// Until is when the host may no longer begin: the end of the window, or the beginning
 	// of a freeze. Zero: never.
 	Until time.Time
+	Early bool // it comes before its turn, and begins no step
 }
 
 // Denied is a host that only the budget of the cluster keeps from an offer.

@@ -552,8 +552,13 @@ func (d *driver) remember(said cluster.Answer) {
 	if said.ID == "" || said.Open() || d.record.Grant.Open() || d.record.Grant.ID != "" && !change.Earlier(d.record.Grant.ID, said.ID) {
 		return
 	}
-	r := d.record
-	r.Grant = change.Held{ID: said.ID, Tag: said.Tag, Since: said.Since, Ended: said.Ended}
+	r, held := d.record, change.Held{ID: said.ID, Tag: said.Tag, Since: said.Since, Ended: said.Ended}
+	if intent := r.Grant.Intent; intent != nil && intent.ID != said.ID { // its acceptance may still arrive
+		held.Intent = intent
+	} else {
+		r.Intended = nil
+	}
+	r.Grant = held
 	d.mustKeep(r)
 }
 

@@ -521,7 +521,9 @@ func (p *planner) offer() {
 	}
 	for _, o := range planned.Offers[:min(len(planned.Offers), change.PerTransaction-len(p.Grants))] {
 		h := p.byNode[o.Node]
-		p.enterStep(h)
+		if !o.Early {
+			p.enterStep(h)
+		}
 		p.grant(h, change.Grant{
 			Change: cluster.FilesChange(p.Stage), Tag: h.Report.Wants, State: pace.Offered, Since: p.now, Spec: p.Spec, Tries: o.Tries, Until: o.Until,
 			DuringFreeze: p.Stops.exceptions(h.Report).DuringFreeze != "",

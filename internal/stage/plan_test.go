@@ -518,6 +518,13 @@ func TestRepairBeforeItsTurn(t *testing.T) {
 		if !slices.Equal(p.Offers, test.want) {
 			t.Errorf("%s: %v are offered a grant, want %v", test.name, p.Offers, test.want)
 		}
+		for i := range hosts { // the same where steps have gates
+			hosts[i].Report.Policy.ApproveEach = true
+		}
+		s := stage.State{Stage: "edge", Session: "s", Hosts: hosts}
+		if p = stage.Plan(stage.Book{}, stops, s, now); !slices.Equal(p.Offers, test.want) || (p.Book.Step == nil) != (len(test.want) == 0 || test.want[0] == "n2") {
+			t.Errorf("%s: %v are offered a grant in step %+v, want %v", test.name, p.Offers, p.Book.Step, test.want)
+		}
 	}
 }
 

@@ -324,7 +324,7 @@ func (p *planner) newcomers() int {
 
 // nextStep is the step that begins with the first of offers, once the one before has passed; nil: none does.
 func (p *planner) nextStep(offers []pace.Offer) *Step {
-	if !p.policy.Gated() || p.begun() || len(offers) == 0 {
+	if !p.policy.Gated() || p.begun() || len(offers) == 0 || offers[0].Early {
 		return nil
 	}
 	allowed, _ := p.survey.Room()
