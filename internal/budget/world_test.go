@@ -641,6 +641,30 @@ func (w *world) admitted(t transaction) {
 	}
 }
 
+// unwritten returns whether what the hosts are granted is as it is now.
+func (w *world) unwritten(nodes []string) func() bool {
+	grants := map[string]uint64{}
+	for _, node := range nodes {
+		grants[node] = w.host(node).grantAt
+	}
+	return func() bool {
+		for node, index := range grants {
+			if w.host(node).grantAt != index {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// offer is g as it is written: an offer has the session and a name of its own.
+func (w *world) offer(g change.Grant, l change.Ledger) change.Grant {
+	if g.State == pace.Offered {
+		g.ID, g.Session = fmt.Sprintf("%d.%d.%s", l.Term, l.Seq, w.lock()), w.lock()
+	}
+	return g
+}
+
 // planVersion offers grants, or moves the rollout on.
 func (w *world) planVersion() {
 	w.round(func(l *look) {
@@ -669,28 +693,15 @@ func (w *world) planVersion() {
 			return
 		}
 		var nodes []string
-		grants := map[string]uint64{}
 		tries := map[string]int{}
 		for _, o := range plan.Offers {
 			nodes = append(nodes, o.Node)
 			tries[o.Node] = o.Tries
 		}
-		for _, node := range slices.Concat(nodes, plan.Withdrawals) {
-			grants[node] = w.host(node).grantAt
-		}
+		unwritten := w.unwritten(slices.Concat(nodes, plan.Withdrawals))
 		w.send(transaction{
 			what: "version", look: l, nodes: nodes,
-			ready: func() bool {
-				if w.docAt != at {
-					return false
-				}
-				for node, index := range grants {
-					if w.host(node).grantAt != index {
-						return false
-					}
-				}
-				return true
-			},
+			ready: func() bool { return w.docAt == at && unwritten() },
 			do: func(ledger change.Ledger) {
 				for _, node := range plan.Withdrawals {
 					h := w.host(node)
@@ -698,10 +709,9 @@ func (w *world) planVersion() {
 				}
 				for _, node := range nodes {
 					h := w.host(node)
-					h.grant, h.grantAt = change.Grant{
-						Change: cluster.VersionChange, ID: fmt.Sprintf("%d.%d.%s", ledger.Term, ledger.Seq, w.lock()), Tag: w.desired, State: pace.Offered, Since: w.now, Session: w.lock(),
-						Spec: w.docAt, Tries: tries[node],
-					}, w.write()
+					h.grant, h.grantAt = w.offer(change.Grant{
+						Change: cluster.VersionChange, Tag: w.desired, State: pace.Offered, Since: w.now, Spec: w.docAt, Tries: tries[node],
+					}, ledger), w.write()
 				}
 				w.note("version: offered to %v, withdrawn from %v", nodes, plan.Withdrawals)
 			},
@@ -714,13 +724,8 @@ func (w *world) planLeases() {
 	w.round(func(l *look) {
 		members := l.members
 		all := lease.AskingIn(&l.state, &members)
-		d := pace.Demand{Change: "leases"}
-		for _, a := range all {
-			if !a.Answer.Open() && (d.Created.IsZero() || a.Wish.Since.Before(d.Created)) {
-				d.Created = a.Wish.Since
-			}
-		}
-		if d.Created.IsZero() {
+		d, waits := lease.Demand(all)
+		if !waits {
 			w.wants(l, d)
 			return
 		}
@@ -733,30 +738,18 @@ func (w *world) planLeases() {
 		if w.wants(l, d); w.session != session || len(next) == 0 {
 			return
 		}
-		var nodes []string
-		grants := map[string]uint64{}
+		var nodes, written []string
 		for _, n := range next {
-			if grants[n.Node] = w.host(n.Node).grantAt; n.Grants[0].State == pace.Offered {
+			if written = append(written, n.Node); n.Grants[0].State == pace.Offered {
 				nodes = append(nodes, n.Node)
 			}
 		}
 		w.send(transaction{
-			what: "lease", look: l, nodes: nodes,
-			ready: func() bool {
-				for node, index := range grants {
-					if w.host(node).grantAt != index {
-						return false
-					}
-				}
-				return true
-			},
+			what: "lease", look: l, nodes: nodes, ready: w.unwritten(written),
 			do: func(ledger change.Ledger) {
 				for _, n := range next {
-					g, h := n.Grants[0], w.host(n.Node)
-					if g.State == pace.Offered {
-						g.ID, g.Session = fmt.Sprintf("%d.%d.%s", ledger.Term, ledger.Seq, w.lock()), w.lock()
-					}
-					h.lease.grant, h.grantAt = g, w.write()
+					h := w.host(n.Node)
+					h.lease.grant, h.grantAt = w.offer(n.Grants[0], ledger), w.write()
 				}
 				w.note("leases: offered to %v", nodes)
 			},
@@ -785,19 +778,15 @@ func (w *world) planStages() {
 			if same(w.t, plan.Book, seen.book) && !stops && len(plan.Grants) == 0 {
 				continue
 			}
-			grants := map[string]uint64{}
+			var written []string
 			for _, n := range plan.Grants {
-				grants[n.Node] = w.host(n.Node).grantAt
+				written = append(written, n.Node)
 			}
+			unwritten := w.unwritten(written)
 			ok := w.send(transaction{
 				what: "stage", look: l, nodes: plan.Offers,
 				ready: func() bool {
-					for node, index := range grants {
-						if w.host(node).grantAt != index {
-							return false
-						}
-					}
-					return w.stages[name].at == at && w.stages[name].stopsAt == seen.stopsAt
+					return unwritten() && w.stages[name].at == at && w.stages[name].stopsAt == seen.stopsAt
 				},
 				do: func(ledger change.Ledger) {
 					for _, e := range plan.Events {
@@ -810,11 +799,8 @@ func (w *world) planStages() {
 					}
 					w.stages[name] = next
 					for _, n := range plan.Grants {
-						g, h := n.Grants[0], w.host(n.Node)
-						if g.State == pace.Offered {
-							g.ID, g.Session = fmt.Sprintf("%d.%d.%s", ledger.Term, ledger.Seq, w.lock()), w.lock()
-						}
-						h.parts[name].grant, h.grantAt = g, w.write()
+						h := w.host(n.Node)
+						h.parts[name].grant, h.grantAt = w.offer(n.Grants[0], ledger), w.write()
 					}
 					w.note("stage %s: offered to %v, withdrawn from %v", name, plan.Offers, plan.Withdrawals)
 				},

@@ -28,6 +28,19 @@ func AskingIn(s *cluster.State, members *rollout.State) (all []Asking) {
 	return all
 }
 
+// Demand is what hosts that ask for a lease want of the budget; waits is false if all have their places. Leases count as one
+// change: no host has two, and none waits for one of another while there is room.
+func Demand(all []Asking) (d pace.Demand, waits bool) {
+	d.Change = "leases"
+	for i := range all {
+		a := &all[i]
+		if !a.Answer.Open() && (d.Created.IsZero() || a.Wish.Since.Before(d.Created)) {
+			d.Created = a.Wish.Since
+		}
+	}
+	return d, !d.Created.IsZero()
+}
+
 // Plan decides which of the hosts that ask get a place, and what the others wait for. members is the cluster
 // with what halts it and its account, session that of the orchestrator's lock. It returns what is to be
 // written, the hosts that only the budget keeps back, and when time alone changes that; it is a pure

@@ -7,12 +7,7 @@ import (
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/lease"
-	"github.com/jorc/jorc/internal/pace"
 )
-
-// changeLeases names the leases among the changes that wait for a place: no host has two, and none waits for
-// one of another while there is room.
-const changeLeases = "leases"
 
 // leases gives places to hosts that ask for a lease, and tells the others what they wait for. again is when
 // time alone changes that.
@@ -22,13 +17,8 @@ func (g *granter) leases(ctx context.Context, r *round) (again time.Time, err er
 		return again, nil //nolint:nilerr // the cycle says so, and nothing can be planned
 	}
 	all := lease.AskingIn(&r.State, &members)
-	demand := pace.Demand{Change: changeLeases}
-	for i := range all {
-		if !all[i].Answer.Open() && (demand.Created.IsZero() || all[i].Wish.Since.Before(demand.Created)) {
-			demand.Created = all[i].Wish.Since
-		}
-	}
-	if demand.Created.IsZero() { // all have their places, if there are any
+	demand, waits := lease.Demand(all)
+	if !waits {
 		r.wants(demand)
 		return again, nil
 	}
