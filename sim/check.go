@@ -52,7 +52,7 @@ type arrival struct {
 }
 
 func newChecker(w *world) *checker {
-	return &checker{w: w, grants: map[string]change.Grants{}, reports: map[string]cluster.Report{}, free: map[string]bool{}, accepted: map[string]bool{}, ended: map[string]bool{}, arrived: map[string]arrival{}}
+	return &checker{w: w, grants: map[string]change.Grants{}, reports: map[string]cluster.Report{}, free: map[string]bool{}, accepted: map[string]bool{}, ended: map[string]bool{}, told: map[string]bool{}, arrived: map[string]arrival{}}
 }
 
 // read decodes a document; one that is absent or damaged is the zero value.
@@ -119,7 +119,8 @@ func (c *checker) changed(keys []string) {
 
 // rebuild reads everything again, after a restore.
 func (c *checker) rebuild(now time.Time) {
-	c.restored, c.knew, c.told = now, maps.Clone(c.w.net.heard), map[string]bool{}
+	c.restored, c.knew = now, maps.Clone(c.w.net.heard)
+	clear(c.told)
 	c.desired++
 	c.control, c.spec = read[cluster.Control](c, cluster.KeyControl), read[rollout.Spec](c, cluster.KeyVersion)
 	c.ledger = read[change.Ledger](c, cluster.KeyGrantLedger)
@@ -370,9 +371,7 @@ func (c *checker) anyFree(node string) bool {
 func (c *checker) reported(node string) {
 	old, next := c.reports[node], read[cluster.Report](c, cluster.ReportKey(node))
 	c.reports[node] = next
-	if c.told != nil {
-		c.told[node] = true
-	}
+	c.told[node] = true
 	if a, is := c.arrived[node]; is && a.version == next.Version {
 		a.reported = true
 		c.arrived[node] = a

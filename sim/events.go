@@ -60,6 +60,11 @@ func (o *operator) call(ctx context.Context, do func(context.Context) error) {
 	})
 }
 
+// op is an event in which an operator does something.
+func (w *world) op(kind, what string, do func(context.Context) error) event {
+	return event{kind: kind, what: what, do: func(ctx context.Context) { w.operator.call(ctx, do) }}
+}
+
 // plan makes the events of a seed.
 func (w *world) plan() []event {
 	r := chance(w.o.Seed, "plan")
@@ -119,13 +124,10 @@ func (w *world) event(r *rand.Rand) event {
 	n := r.IntN(100)
 	who, number, span := r.IntN(64), 1+r.IntN(3), time.Duration(r.ExpFloat64()*float64(time.Minute))
 	host := func() *host { return w.hosts[who%len(w.hosts)] }
-	op := func(kind, what string, do func(context.Context) error) event {
-		return event{kind: kind, what: what, do: func(ctx context.Context) { w.operator.call(ctx, do) }}
-	}
 	switch {
 	case n < 20:
 		version, policy := fmt.Sprint("v", 1+r.IntN(9)), policyOf(r)
-		return op("trigger", "trigger "+version+" "+policy.String(), func(ctx context.Context) error {
+		return w.op("trigger", "trigger "+version+" "+policy.String(), func(ctx context.Context) error {
 			return w.operator.trigger(ctx, version, func(p *pace.Policy) { *p = policy })
 		})
 	case n < 34:
@@ -172,7 +174,7 @@ func (w *world) event(r *rand.Rand) event {
 	case n < 69:
 		return event{kind: "check fails", what: fmt.Sprintf("a check fails (%d) for %v", who, span), do: func(ctx context.Context) { w.sicken(ctx, host(), span) }}
 	case n < 76:
-		return op("budget", fmt.Sprintf("budget %d", number), func(ctx context.Context) error {
+		return w.op("budget", fmt.Sprintf("budget %d", number), func(ctx context.Context) error {
 			_, err := w.operator.cluster.SetBudget(ctx, &pace.Budget{MaxOut: pace.Amount{N: number}, Since: time.Now().UTC(), By: "op"})
 			return err
 		})
@@ -183,46 +185,46 @@ func (w *world) event(r *rand.Rand) event {
 		}
 		return event{kind: "lease", what: fmt.Sprintf("lease of a host (%d) for %v", who, span), do: func(ctx context.Context) { w.lease(ctx, host(), span, within) }}
 	case n < 88:
-		return op("run", "run patch", func(ctx context.Context) error {
+		return w.op("run", "run patch", func(ctx context.Context) error {
 			_, _, err := w.operator.runs.Ask(ctx, runs.NewID(time.Now()), runs.Request{Workflow: "patch"}, "op")
 			return err
 		})
 	}
-	return w.operated(r, op, host)
+	return w.operated(r, host)
 }
 
 // operated is an event of an operator who steers what runs.
-func (w *world) operated(r *rand.Rand, op func(kind, what string, do func(context.Context) error) event, host func() *host) event {
+func (w *world) operated(r *rand.Rand, host func() *host) event {
 	stop := rollout.Stop{By: "op", Reason: "sim"}
 	hold := func() cluster.Hold { return cluster.Hold{Since: time.Now().UTC().Truncate(time.Second), By: "op"} }
 	switch r.IntN(9) {
 	case 0:
-		return op("rollout paused", "pause the rollout", func(ctx context.Context) error { _, _, err := w.operator.rollouts.Pause(ctx, stop); return err })
+		return w.op("rollout paused", "pause the rollout", func(ctx context.Context) error { _, _, err := w.operator.rollouts.Pause(ctx, stop); return err })
 	case 1:
-		return op("rollout resumed", "resume the rollout", func(ctx context.Context) error { _, _, err := w.operator.rollouts.Resume(ctx); return err })
+		return w.op("rollout resumed", "resume the rollout", func(ctx context.Context) error { _, _, err := w.operator.rollouts.Resume(ctx); return err })
 	case 2:
-		return op("rollout aborted", "abort the rollout", func(ctx context.Context) error { _, _, err := w.operator.rollouts.Abort(ctx, stop); return err })
+		return w.op("rollout aborted", "abort the rollout", func(ctx context.Context) error { _, _, err := w.operator.rollouts.Abort(ctx, stop); return err })
 	case 3:
-		return op("give up", "give a host up", func(ctx context.Context) error {
+		return w.op("give up", "give a host up", func(ctx context.Context) error {
 			_, err := w.operator.rollouts.GiveUp(ctx, host().name, "op", "sim")
 			return err
 		})
 	case 4:
-		return op("cluster paused", "pause the cluster", func(ctx context.Context) error { _, err := w.operator.cluster.Pause(ctx, hold()); return err })
+		return w.op("cluster paused", "pause the cluster", func(ctx context.Context) error { _, err := w.operator.cluster.Pause(ctx, hold()); return err })
 	case 5:
-		return op("cluster resumed", "resume the cluster", func(ctx context.Context) error { _, err := w.operator.cluster.Resume(ctx); return err })
+		return w.op("cluster resumed", "resume the cluster", func(ctx context.Context) error { _, err := w.operator.cluster.Resume(ctx); return err })
 	case 6:
-		return op("host held", "hold a host", func(ctx context.Context) error {
+		return w.op("host held", "hold a host", func(ctx context.Context) error {
 			_, err := w.operator.cluster.Hold(ctx, cluster.Scope{Node: host().name}, hold())
 			return err
 		})
 	case 7:
-		return op("host released", "release a host", func(ctx context.Context) error {
+		return w.op("host released", "release a host", func(ctx context.Context) error {
 			_, err := w.operator.cluster.Unhold(ctx, cluster.Scope{Node: host().name}, hold())
 			return err
 		})
 	}
-	return op("rollback", "roll back", func(ctx context.Context) error {
+	return w.op("rollback", "roll back", func(ctx context.Context) error {
 		_, err := w.operator.rollouts.Rollback(ctx, rollout.Request{By: "op"}, "sim")
 		return err
 	})

@@ -196,19 +196,16 @@ var contents = []string{"first", "a", "b", "c", "d", "e", "f", "final"}
 func (w *world) fileEvent(r *rand.Rand) event {
 	n, who, content := r.IntN(10), r.IntN(64), contents[1+r.IntN(len(contents)-2)]
 	by := cluster.Hold{By: "op", Reason: "sim"}
-	op := func(kind, what string, do func(context.Context) error) event {
-		return event{kind: kind, what: what, do: func(ctx context.Context) { w.operator.call(ctx, do) }}
-	}
 	switch {
 	case n < 6:
-		return op("content", "content "+content, func(ctx context.Context) error { return w.operator.fill(ctx, content) })
+		return w.op("content", "content "+content, func(ctx context.Context) error { return w.operator.fill(ctx, content) })
 	case n < 9:
-		return op("stage resumed", "resume the stage", func(ctx context.Context) error {
+		return w.op("stage resumed", "resume the stage", func(ctx context.Context) error {
 			_, err := w.operator.stages.Resume(ctx, stageName, "", by)
 			return err
 		})
 	}
-	return op("stage given up", fmt.Sprintf("give a host up (%d) for the stage", who), func(ctx context.Context) error {
+	return w.op("stage given up", fmt.Sprintf("give a host up (%d) for the stage", who), func(ctx context.Context) error {
 		_, err := stage.GiveUp(ctx, w.operator.cluster, w.hosts[who%len(w.hosts)].name, "op", "sim")
 		return err
 	})
