@@ -34,7 +34,7 @@ var recorded = map[string]int{
 // shownFlags are the flags whose values the audit shows.
 var shownFlags = []string{
 	"node", "role", "filter", "count", "elect", "manager", "id", "to", "replace", "force", "kill",
-	"on-manager", "skip-undefined", "retry-of", "from-start", "needs-approval", "first", "require-converged",
+	"on-manager", "skip-undefined", "retry-of", "from-start", "needs-approval", "require-converged",
 	"canary", "batches", "max-parallel", "max-failures", "min-healthy", "node-deadline", "progress-deadline", "bake",
 	"gate", "gate-samples", "gate-interval", "gate-timeout", "approve-each", "zone-by-zone", "order", "on-failure", "window",
 	"for", "until", "from", "weekly", "during-freeze", "over-budget", "max-out", "zones",

@@ -165,7 +165,7 @@ func TestRetryOf(t *testing.T) {
 	do(result{4, "", "jorc: run \"good\": too late: it succeeded on every member\n"}, "run", "--retry-of", "good")
 	do(result{1, "", "jorc: run \"none\": no such run; runs: bad, good\n"}, "run", "--retry-of", "none")
 	do(result{1, "again\n", "jorc: a: failed: exit code 3: no such disk\n"}, "run", "--retry-of", "bad", "--id", "again", "--wait")
-	do(result{0, "fixed\n", ""}, "run", "install", "--retry-of", "bad", "--id", "fixed", "--first", "1", "--batches", "50%,100%", "--max-failures", "0", "--wait")
+	do(result{0, "fixed\n", ""}, "run", "install", "--retry-of", "bad", "--id", "fixed", "--canary", "1", "--batches", "50%,100%", "--max-failures", "0", "--wait")
 }
 
 // define makes the record of a member name the workflows that its host defines, as its
@@ -312,10 +312,11 @@ func TestRunCommands(t *testing.T) {
 		{"run: invalid: on a manager it is run once: no filter, role, node or limit applies; see 'jorc cluster run --help'", "run install --on-manager --role x"},
 		{"--for: \"nonsense\": invalid: idle, version=V, members=N or run=ID can be waited for; see 'jorc cluster wait --help'", "wait --for nonsense"},
 		{"missing argument WORKFLOW; see 'jorc cluster run --help'", "run --max-failures 1"},
-		{"--first must be at least 1; see 'jorc cluster run --help'", "run install --first 0"},
+		{"--canary must be at least 1; see 'jorc cluster run --help'", "run install --canary 0"},
 		{"run: invalid: not a policy: the batches end with 50%, so the others would never be admitted: end with 100%; see 'jorc cluster run --help'", "run install --batches 10%,50%"},
 		{"run: invalid: not a policy: max failures is -1: give 0, which stops at the first, or more; see 'jorc cluster run --help'", "run install --max-failures=-1"},
-		{"run: invalid: min healthy without an order: all members begin at once; limit them with max parallel, first or batches; see 'jorc cluster run --help'", "run install --min-healthy 1m"},
+		{"run: invalid: min healthy without steps: all members begin at once; limit them with max parallel, a canary, batches, an order, or zone by zone; see 'jorc cluster run --help'", "run install --min-healthy 1m"},
+		{"run: invalid: order: db=0 leaves the role out: do that with a filter; see 'jorc cluster run --help'", "run install --order db=0,web"},
 		{"--retry-of and --on-manager cannot be combined: the retry of a run on a manager is on a manager; see 'jorc cluster run --help'", "run --retry-of r --on-manager"},
 		{"--timeout goes with --wait, and must not be negative; see 'jorc cluster run --help'", "run install --timeout 1s"},
 	} {

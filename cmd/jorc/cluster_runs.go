@@ -32,7 +32,7 @@ func clusterRunCommand(env *environment) *cli.Command {
 		Description: "The workflow must be defined on the members: exits 1, and asks for no run, when a member's record says that it is not; " +
 			"--skip-undefined leaves such members out. Prints the run's id. Members are those that the cluster's " +
 			"own filter, --filter, --role and --node match when the run begins, managers left out; exits 1 when there are none now. " +
-			"--first, --batches, --max-failures and --min-healthy mean what they mean to 'jorc update trigger' (--first is its --canary). " +
+			"--canary, --batches, --max-failures, --min-healthy, --zone-by-zone and --order mean what they mean to 'jorc update trigger'. " +
 			"A workflow with disturbs = true takes its hosts out of service, as --disturbs does. " +
 			"WORKFLOW may be left out with --retry-of: it and the params are those of that run unless they are given. " +
 			"A member, or a manager, on which a task was interrupted continues with that task, unless --from-start, another workflow or other params are given. " +
@@ -46,10 +46,12 @@ func clusterRunCommand(env *environment) *cli.Command {
 			&cli.BoolFlag{Name: "skip-undefined", Usage: "leave out members whose hosts do not define the workflow", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "dry-run", Usage: "print the members, and whether they define the workflow, and write nothing", DisableDefaultText: true},
 			&cli.StringFlag{Name: "max-parallel", Usage: "at most `N` members at the same time, or N%", DefaultText: "all"},
-			&cli.IntFlag{Name: "first", Usage: "`N` members first, the others when these have succeeded", DefaultText: "none"},
+			&cli.IntFlag{Name: "canary", Usage: "`N` members come first, on their own", DefaultText: "none"},
 			&cli.StringFlag{Name: "batches", Usage: "then so many members in all, one step after the other: `LIST` such as 10%,50%,100%"},
-			&cli.IntFlag{Name: "max-failures", Usage: "begin on no further member when more than `N` failed or were lost", DefaultText: "0 with --first or --batches, otherwise no limit"},
+			&cli.IntFlag{Name: "max-failures", Usage: "begin on no further member when more than `N` failed or were lost", DefaultText: "0 with steps, otherwise no limit"},
 			&cli.DurationFlag{Name: "min-healthy", Usage: "a member must be in service for `D` after the workflow before another takes its place", DefaultText: "0s"},
+			&cli.BoolFlag{Name: "zone-by-zone", Usage: "finish one zone before the next", DisableDefaultText: true},
+			&cli.StringFlag{Name: "order", Usage: "finish one `ROLE` before the next, such as db=1,web; =N is a limit of its own", DefaultText: "none"},
 			&cli.BoolFlag{Name: "disturbs", Usage: "it takes members out of service: each is in maintenance meanwhile, within the budget of the cluster", DisableDefaultText: true},
 			&cli.StringSliceFlag{Name: "window", Usage: "members begin only within `SPEC`, such as \"Mon-Fri 22:00-06:00 Europe/Berlin\"; may be repeated", DefaultText: "always"},
 			duringFreezeFlag(), overBudgetFlag(),
@@ -141,10 +143,7 @@ func (e *environment) requestOf(c *cli.Context) (*target, runs.Request, error) {
 	if q.Exceptions, err = exceptionsOf(c); err != nil {
 		return nil, q, err
 	}
-	if q.Windows, err = windowsOf(c); err != nil {
-		return nil, q, usagef(c, "--window: %v", err)
-	}
-	if q.Limits, err = limitsOf(c); err != nil {
+	if q.Limits, q.Windows, err = limitsOf(c); err != nil {
 		return nil, q, err
 	}
 	switch {
@@ -203,27 +202,24 @@ func nodesOf(c *cli.Context) []string {
 	return slices.Compact(nodes)
 }
 
-// limitsOf reads the limits of a run.
-func limitsOf(c *cli.Context) (l runs.Limits, err error) {
-	l.First, l.MinHealthy = c.Int("first"), pace.Duration(c.Duration("min-healthy"))
-	if c.IsSet("max-parallel") {
-		if l.MaxParallel, err = pace.PolicyAmount(c.String("max-parallel")); err != nil {
-			return l, usagef(c, "--max-parallel: %v", err)
-		}
+// limitsOf reads the limits of a run, and its windows.
+func limitsOf(c *cli.Context) (l runs.Limits, windows []pace.Window, err error) {
+	var p pace.Policy
+	if err := parsePolicy(c, &p); err != nil {
+		return l, nil, err
 	}
-	if c.IsSet("batches") {
-		if l.Batches, err = pace.ParseBatches(c.String("batches")); err != nil {
-			return l, usagef(c, "--batches: %v", err)
-		}
+	l = runs.Limits{
+		MaxParallel: p.MaxParallel, Canary: c.Int("canary"), Batches: p.Batches, MinHealthy: pace.Duration(c.Duration("min-healthy")),
+		ZoneByZone: c.Bool("zone-by-zone"), Order: p.Order,
 	}
 	if c.IsSet("max-failures") {
 		most := c.Int("max-failures")
 		l.MaxFailures = &most
 	}
-	if c.IsSet("first") && l.First < 1 {
-		return l, usagef(c, "--first must be at least 1")
+	if c.IsSet("canary") && l.Canary < 1 {
+		return l, nil, usagef(c, "--canary must be at least 1")
 	}
-	return l, nil
+	return l, p.Windows, nil
 }
 
 // dryRun prints the members that a run would be for, and why it would be refused.

@@ -326,9 +326,10 @@ type Change struct {
 	// Final: a host that failed is not offered another grant, as in a run. Otherwise it tries again.
 	Final bool
 	// ByTag: hosts take different things of it (Want.Tags), which reach them beside one another. The canary and the order of
-	// zones are of each tag, and its kind moves its steps.
+	// zones are of each tag, and its kind moves its steps, unless it is InOrder.
 	ByTag bool
-	// InOrder: hosts come in the order of Wants, in place of that of their keys.
+	// InOrder: hosts of a group come in the order of Wants, and the present step follows from how far they are. It is not
+	// stored, as nothing comes between two steps.
 	InOrder bool
 	// Newcomers is how many hosts without Want.Granted may be offered a grant; below zero: there is no limit.
 	Newcomers int

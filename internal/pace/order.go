@@ -121,7 +121,7 @@ type Group struct {
 // Key is a member's place in the order in which a version reaches the members.
 type Key struct {
 	Group
-	Hash uint64 // of what reaches the members, and the node
+	Hash uint64 // of what reaches the members, and the node; with Change.InOrder the number of the want
 }
 
 // keyText is how long a version and the name of a node mostly are, in bytes.
@@ -131,11 +131,15 @@ const keyText = 128
 func (p Policy) KeyOf(version, node string, roles []string, zone string) Key {
 	var text [keyText]byte // on the stack: one key is made for each host and change
 	sum := sha256.Sum256(append(append(append(text[:0], version...), 0), node...))
-	k := Key{Group: Group{Place: p.place(roles)}, Hash: binary.BigEndian.Uint64(sum[:])}
-	if p.ZoneByZone {
-		k.Zone = zone
+	return Key{Group: p.group(roles, zone), Hash: binary.BigEndian.Uint64(sum[:])}
+}
+
+// group is the group of a member.
+func (p Policy) group(roles []string, zone string) Group {
+	if !p.ZoneByZone {
+		zone = ""
 	}
-	return k
+	return Group{Place: p.place(roles), Zone: zone}
 }
 
 // Compare orders keys: below zero when k comes before o.

@@ -103,6 +103,32 @@ func (v *Survey) firstUnsettled(last Key, phase Phase, batch int) (Key, bool) {
 	return Key{}, false
 }
 
+// firstStep is the first step of which something is expected. It follows from the members alone.
+func (v *Survey) firstStep() (phase Phase, batch int, group *Group) {
+	first := func(phase Phase, batch int, last Key, ok bool) bool {
+		if !ok {
+			return false
+		}
+		key, found := v.firstUnsettled(last, phase, batch)
+		if found && v.grouped() {
+			group = &key.Group
+		}
+		return found
+	}
+	if v.Policy.Canary > 0 {
+		if last, ok := v.lastCanary(); first(Canary, 0, last, ok) {
+			return Canary, 0, group
+		}
+	}
+	most := max(1, len(v.Policy.Batches))
+	for batch := 1; batch <= most; batch++ {
+		if last, ok := v.lastOf(batch); first(Batch, batch, last, ok) {
+			return Batch, batch, group
+		}
+	}
+	return Batch, most, nil
+}
+
 // open admits a step, of the group of its first member where groups come one after the
 // other, once the step before lets it begin.
 func (v *Survey) open(phase Phase, batch int, first Key) {

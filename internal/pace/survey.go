@@ -59,7 +59,10 @@ func (v *Survey) survey() {
 		if w.Apart != "" && !m.Part.Granted() {
 			continue
 		}
-		if m.State = m.state(&v.Change, v.now); !v.InOrder {
+		m.State = m.state(&v.Change, v.now)
+		if v.InOrder {
+			m.Key = Key{Group: v.Policy.group(m.Roles, m.Zone), Hash: uint64(i)}
+		} else {
 			m.Key = v.Policy.KeyOf(v.Tag, m.Node, m.Roles, m.Zone)
 		}
 		if w.Apart != "" {
@@ -72,8 +75,11 @@ func (v *Survey) survey() {
 			v.gone++
 		}
 	}
-	if v.Members = all; !v.InOrder {
+	if v.Members = all; !v.InOrder || v.grouped() {
 		v.Members = inOrder(all)
+	}
+	if v.InOrder {
+		v.Phase, v.Batch, v.Group = v.firstStep()
 	}
 }
 
@@ -165,7 +171,7 @@ func (v *Survey) Step() Step {
 	var last Key
 	var ok bool
 	switch {
-	case v.ByTag, v.Phase == Done, v.Phase == RollingBack && !v.backByGroup(), v.Phase == Batch && !v.Paced():
+	case v.ByTag && !v.InOrder, v.Phase == Done, v.Phase == RollingBack && !v.backByGroup(), v.Phase == Batch && !v.Paced():
 		return Step{all: true}
 	case v.Phase == RollingBack:
 		last, ok = v.last()
@@ -218,7 +224,9 @@ func (v *Survey) remains() bool {
 }
 
 // grouped reports whether one role or zone is finished before the next begins.
-func (v *Survey) grouped() bool { return !v.ByTag && (len(v.Policy.Order) > 0 || v.Policy.ZoneByZone) }
+func (v *Survey) grouped() bool {
+	return (!v.ByTag || v.InOrder) && (len(v.Policy.Order) > 0 || v.Policy.ZoneByZone)
+}
 
 // backByGroup reports whether what went out is taken back one group after the other.
 func (v *Survey) backByGroup() bool {

@@ -31,7 +31,7 @@ type spread struct{ tried, proven int }
 
 // tags returns the order of the tags as the hosts are; nil: the change has no order.
 func (v *Survey) tags() *tags {
-	if !v.ByTag || v.Policy.Canary == 0 && !v.Policy.ZoneByZone {
+	if !v.ByTag || v.InOrder || v.Policy.Canary == 0 && !v.Policy.ZoneByZone {
 		return nil
 	}
 	t := &tags{v: v, zones: map[string]*zoneTags{}, spread: map[string]*spread{}}

@@ -216,8 +216,7 @@ func (b *bound) rest(d Detail) bool {
 	if d.ID == b.caller.run || len(d.Members) == 0 || b.places[d.ID] != (lane{}) {
 		return b.stuck(d.ID)
 	}
-	q := d.Request
-	paced := q.First > 0 || len(q.Batches) > 0 || q.MaxParallel.Of(len(d.Members)) > 0
+	paced := d.Request.paced(len(d.Members))
 	return b.stuck(d.ID) && !slices.ContainsFunc(d.Members, func(m Member) bool {
 		return open(m) && !b.parts[part{d.ID, m.Node}] && (m.Attempt > 0 || !paced)
 	})

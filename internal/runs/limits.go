@@ -3,7 +3,6 @@ package runs
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jorc/jorc/internal/event"
@@ -14,33 +13,45 @@ import (
 // Limits pace a run as a pace.Policy paces a rollout, with the same meanings.
 type Limits struct {
 	MaxParallel pace.Amount   `json:"max_parallel,omitzero"` // none: all at the same time
-	First       int           `json:"first,omitempty"`       // so many members come first, on their own
+	Canary      int           `json:"canary,omitempty"`      // so many members come first, on their own
 	Batches     []pace.Amount `json:"batches,omitempty"`     // how many are admitted in all, step by step
 	// MaxFailures is how many members may fail or be lost before no further one
-	// begins. nil: any number, but with First or Batches none.
+	// begins. nil: any number, but with steps none.
 	MaxFailures *int `json:"max_failures,omitempty"`
 	// MinHealthy is how long a member must have been in service, after its job, before
 	// another takes its place.
 	MinHealthy pace.Duration `json:"min_healthy,omitempty"`
+	ZoneByZone bool          `json:"zone_by_zone,omitempty"` // one zone is finished before the next begins
+	Order      []pace.Role   `json:"order,omitempty"`        // one role is finished before the next begins
 }
 
 func (l Limits) equal(o Limits) bool { return text.SameJSON(l, o) }
 
-// policy is the policy of a rollout with these limits.
+// policy is what the limits are to package pace.
 func (l Limits) policy() pace.Policy {
-	p := pace.Policy{MaxParallel: l.MaxParallel, Canary: l.First, Batches: l.Batches, MinHealthy: l.MinHealthy}
+	p := pace.Policy{
+		MaxParallel: l.MaxParallel, Canary: l.Canary, Batches: l.Batches, MinHealthy: l.MinHealthy, ZoneByZone: l.ZoneByZone, Order: l.Order,
+	}
 	if l.MaxFailures != nil {
 		p.MaxFailures = *l.MaxFailures
 	}
 	return p
 }
 
+// steps reports whether some members come before others.
+func (l Limits) steps() bool {
+	return l.Canary > 0 || l.ZoneByZone || len(l.Batches)+len(l.Order) > 0
+}
+
+// paced reports whether not all of n members begin at the same time.
+func (l Limits) paced(n int) bool { return l.steps() || l.MaxParallel.Of(n) > 0 }
+
 // failures returns how many failures stop the run; ok is false if none does.
 func (l Limits) failures() (most int, ok bool) {
 	switch {
 	case l.MaxFailures != nil:
 		return *l.MaxFailures, true
-	case l.First > 0 || len(l.Batches) > 0:
+	case l.steps():
 		return 0, true
 	}
 	return 0, false
@@ -66,20 +77,20 @@ func (p *planner) stop(a *Active) {
 	p.decide(event.ChangeStopped, r.ID, "", fmt.Sprintf("workflow %q begins on no further member: %s: %s", r.Request.Workflow, r.Stopped, several(failed)))
 }
 
-// admitted returns how many members, from the first of the roster on, may have begun:
-// those of the first step of which a member has yet to settle.
-func (p *planner) admitted(a *Active) int {
-	l, n := a.Run.Request.Limits, len(a.Roster)
-	steps := []int{min(l.First, n)}
-	for batch := range l.Batches {
-		steps = append(steps, l.policy().UpTo(batch+1, n))
+// admits returns the members of the present step, and of the steps before it; nil: all members.
+func (p *planner) admits(a *Active) map[string]bool {
+	if !a.Run.Request.steps() {
+		return nil
 	}
-	for _, step := range steps {
-		if slices.ContainsFunc(a.Roster[:step], func(node string) bool { return !p.settled(a, node) }) {
-			return step
-		}
+	wants := make([]pace.Want, 0, len(a.Roster))
+	for _, node := range a.Roster {
+		wants = append(wants, pace.Want{Node: node, Has: p.settled(a, node)})
 	}
-	return n
+	admitted := map[string]bool{}
+	for _, m := range pace.NewSurvey(p.paced(a, wants)).Admitted(func(pace.Member) bool { return true }) {
+		admitted[m.Node] = true
+	}
+	return admitted
 }
 
 // settled reports whether nothing more is expected of a member: its job has ended, and

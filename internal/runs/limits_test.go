@@ -68,12 +68,12 @@ func TestPlanMaxFailures(t *testing.T) {
 	}
 }
 
-// TestPlanFirstAndBatches: the first members come alone, then each batch once the one
+// TestPlanCanaryAndBatches: the first members come alone, then each batch once the one
 // before it has settled.
-func TestPlanFirstAndBatches(t *testing.T) {
+func TestPlanCanaryAndBatches(t *testing.T) {
 	t.Parallel()
 	w := newWorld("a", "b", "c", "d", "e")
-	w.ask("r", Request{Workflow: "w", Limits: Limits{First: 1, Batches: batches(t, "60%,100%")}})
+	w.ask("r", Request{Workflow: "w", Limits: Limits{Canary: 1, Batches: batches(t, "60%,100%")}})
 	w.want(t, "r", "running: a=pending b=waiting c=waiting d=waiting e=waiting | a")
 	w.begin("a")
 	w.end(Done, "a")
@@ -83,6 +83,49 @@ func TestPlanFirstAndBatches(t *testing.T) {
 	w.want(t, "r", "running: a=done b=running c=done d=waiting e=waiting | b")
 	w.end(Failed, "b")
 	w.want(t, "r", "failed: a=done b=failed c=done d=waiting e=waiting")
+}
+
+// TestPlanOrderAndZones: one role after the other, and of each role one zone, as package pace decides for versions; a role has a
+// limit of its own, and the canary is of the first group.
+func TestPlanOrderAndZones(t *testing.T) {
+	t.Parallel()
+	w := newWorld("a", "b", "c", "d", "e", "f")
+	for i, at := range []struct{ role, zone string }{{"web", "y"}, {"db", "y"}, {"web", "x"}, {"db", "x"}, {"web", "y"}, {"db", "y"}} {
+		w.members[i].Roles, w.members[i].Zone = []string{at.role}, at.zone
+	}
+	order, err := pace.ParseOrder("db=1,web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.ask("r", Request{Workflow: "w", Limits: Limits{Order: order, ZoneByZone: true}})
+	for _, step := range []struct{ jobs, ends string }{
+		{"d", "d"}, {"b", "b"}, {"f", "f"}, {"c", "c"}, {"a e", "a"}, {"e", "e"},
+	} {
+		w.plan()
+		if got := w.queued(); got != step.jobs {
+			t.Fatalf("jobs of %q, want %q: %s", got, step.jobs, w.show("r"))
+		}
+		w.begin(step.ends)
+		w.end(Done, step.ends)
+	}
+	w.want(t, "r", "done: a=done b=done c=done d=done e=done f=done")
+
+	w.ask("s", Request{Workflow: "w", Limits: Limits{Canary: 1, ZoneByZone: true}})
+	w.want(t, "s", "running: a=waiting b=waiting c=pending d=waiting e=waiting f=waiting | c")
+	w.begin("c")
+	w.end(Failed, "c")
+	w.want(t, "s", "failed: a=waiting b=waiting c=failed d=waiting e=waiting f=waiting")
+}
+
+// queued are the members with a job that has not ended.
+func (w *world) queued() string {
+	var nodes []string
+	for _, node := range sorted(w.queues) {
+		if slices.ContainsFunc(w.queues[node].Jobs, func(e Queued) bool { return !e.State.Ended() }) {
+			nodes = append(nodes, node)
+		}
+	}
+	return strings.Join(nodes, " ")
 }
 
 // TestPlanMinHealthy: a member keeps its place until it has been in service for long
@@ -193,13 +236,19 @@ func TestPlanAllFail(t *testing.T) {
 			l.MaxParallel = pace.Amount{N: 1 + r.IntN(100), Percent: true}
 		}
 		if r.IntN(3) == 0 {
-			l.First = 1 + r.IntN(3)
+			l.Canary = 1 + r.IntN(3)
 		}
 		if r.IntN(3) == 0 {
 			l.Batches = []pace.Amount{{N: 10 + r.IntN(20), Percent: true}, {N: 50, Percent: true}, {N: 100, Percent: true}}
 		}
 		if r.IntN(3) == 0 {
 			l.MinHealthy = pace.Duration(time.Minute)
+		}
+		if r.IntN(4) == 0 {
+			l.ZoneByZone = true
+			for i := range w.members {
+				w.members[i].Zone = string(rune('a' + r.IntN(3)))
+			}
 		}
 		w.ask("r", Request{Workflow: "w", Limits: l})
 		bound := l.MaxParallel.Of(n) + most
@@ -235,10 +284,25 @@ func TestPlanAllFail(t *testing.T) {
 			if touched > bound {
 				t.Fatalf("seed %d: %d members were touched, at most %v + %d may (of %d): %s", seed, touched, l.MaxParallel, most, n, w.show("r"))
 			}
-			if l.First > 0 && len(w.times) > l.First {
-				for _, node := range nodes[:min(l.First, n)] {
+			if l.ZoneByZone {
+				for _, m := range w.members {
+					if j, begun := w.runs["r"].Jobs[m.Node]; begun && j.State.Ended() {
+						continue
+					}
+					for _, o := range w.members {
+						if _, began := w.runs["r"].Jobs[o.Node]; began && o.Zone > m.Zone {
+							t.Fatalf("seed %d: %s of zone %s began before %s of zone %s had ended: %s", seed, o.Node, o.Zone, m.Node, m.Zone, w.show("r"))
+						}
+					}
+				}
+			}
+			if l.Canary > 0 && len(w.times) > l.Canary {
+				first := slices.Clone(w.members)
+				slices.SortStableFunc(first, func(a, b cluster.Member) int { return strings.Compare(a.Zone, b.Zone) })
+				for _, m := range first[:min(l.Canary, n)] {
+					node := m.Node
 					if s := w.runs["r"].Jobs[node].State; !s.Ended() {
-						t.Fatalf("seed %d: others began before the first %d had ended: %s", seed, l.First, w.show("r"))
+						t.Fatalf("seed %d: others began before the first %d had ended: %s", seed, l.Canary, w.show("r"))
 					}
 				}
 			}
@@ -251,7 +315,7 @@ func TestLimitsCheck(t *testing.T) {
 	less := -1
 	for name, l := range map[string]Limits{
 		"no end": {Batches: batches(t, "10%,50%")}, "falling": {Batches: batches(t, "50%,10%,100%")}, "negative": {MaxFailures: &less},
-		"first and batch": {First: 3, Batches: batches(t, "2,100%")}, "first below zero": {First: -1},
+		"canary and batch": {Canary: 3, Batches: batches(t, "2,100%")}, "canary below zero": {Canary: -1},
 	} {
 		if err := (Request{Workflow: "w", Limits: l}).Check(); err == nil {
 			t.Errorf("%s: %+v is accepted", name, l)
@@ -313,7 +377,7 @@ func TestAllFail(t *testing.T) {
 			for _, node := range nodes {
 				x.work(node, sh("one", "exit 1"))
 			}
-			l := Limits{MaxParallel: amount(t, test.parallel), First: test.first, MaxFailures: &test.failures}
+			l := Limits{MaxParallel: amount(t, test.parallel), Canary: test.first, MaxFailures: &test.failures}
 			if test.batches != "" {
 				l.Batches = batches(t, test.batches)
 			}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
@@ -99,12 +100,11 @@ func (p *planner) schedule(a *Active) {
 			p.pass(a, node, j)
 		}
 	}
-	admitted := p.admitted(a)
-	if !slices.ContainsFunc(a.Roster[:admitted], func(node string) bool { _, begun := a.Jobs[node]; return !begun && p.after(a, node) }) {
+	if !slices.ContainsFunc(a.Roster, func(node string) bool { _, begun := a.Jobs[node]; return !begun && p.after(a, node) }) {
 		return // as of most rules at most times
 	}
 	var begin []string
-	for _, o := range p.offers(a, p.wants(a, admitted, rules.Closed())) {
+	for _, o := range p.offers(a, p.wants(a, rules.Closed())) {
 		p.claim(o.Node, r.ID)
 		p.enqueue(a, o, 1, nil)
 		begin = append(begin, o.Node)
@@ -114,18 +114,18 @@ func (p *planner) schedule(a *Active) {
 	}
 }
 
-// wants is what a run wants of its members, of which the first are admitted, in their order; closed is why its windows let
-// none begin.
-func (p *planner) wants(a *Active, admitted int, closed string) []pace.Want {
+// wants is what a run wants of its members, in their order; closed is why its windows let none begin.
+func (p *planner) wants(a *Active, closed string) []pace.Want {
 	r := &a.Run
+	admits := p.admits(a)
 	wants := make([]pace.Want, 0, len(a.Roster))
-	for i, node := range a.Roster {
+	for _, node := range a.Roster {
 		w := pace.Want{Node: node, Undisturbed: !r.disturbs(p.members[node])}
 		_, w.Granted = a.Jobs[node]
 		switch {
 		case w.Granted: // in its place until it has settled
 			w.Has = p.settled(a, node)
-		case r.Cancel != "" || r.Stopped != "" || i >= admitted || !p.after(a, node):
+		case r.Cancel != "" || r.Stopped != "" || admits != nil && !admits[node] || !p.after(a, node):
 			w.Later = "other members come first"
 		case closed != "": // it is neither before others, nor lost, until its window opens
 		case p.s.Left != nil && p.freed[node] && !w.Undisturbed:
@@ -163,10 +163,20 @@ func (p *planner) rules(a *Active) *pace.Survey {
 	return v
 }
 
-// survey is a run as package pace sees it, with what it wants of members. Its steps are its own: see admitted.
+// survey is a run as package pace sees it, within the budget of the cluster.
 func (p *planner) survey(a *Active, wants []pace.Want) *pace.Survey {
+	s, c, now := p.paced(a, wants)
+	if p.s.Left != nil && slices.ContainsFunc(wants, func(w pace.Want) bool { return !w.Undisturbed }) {
+		s.Places = p.s.Left(p.demand(a), p.taken)
+	}
+	return pace.NewSurvey(s, c, now)
+}
+
+// paced is a run as package pace sees it, with what it wants of members, but without the budget.
+func (p *planner) paced(a *Active, wants []pace.Want) (pace.Situation, pace.Change, time.Time) {
 	r := &a.Run
-	policy := pace.Policy{MaxParallel: r.Request.MaxParallel, Windows: r.Request.Windows}
+	policy := r.Request.policy()
+	policy.Windows = r.Request.Windows
 	if policy.MaxParallel == (pace.Amount{}) {
 		policy.MaxParallel = pace.Amount{N: 100, Percent: true}
 	}
@@ -179,7 +189,7 @@ func (p *planner) survey(a *Active, wants []pace.Want) *pace.Survey {
 		w := &wants[i]
 		h := pace.Host{Node: w.Node, Up: true} // Want.Barred says when its agent is down
 		if m := p.members[w.Node]; m != nil {
-			h.Roles = m.Roles
+			h.Roles, h.Zone = m.Roles, m.Zone
 		}
 		if w.Granted && !w.Has {
 			h.Parts = []pace.Part{{Change: c.ID, Answer: pace.Accepted}}
@@ -187,10 +197,7 @@ func (p *planner) survey(a *Active, wants []pace.Want) *pace.Survey {
 		s.Hosts = append(s.Hosts, h)
 	}
 	slices.SortFunc(s.Hosts, func(a, b pace.Host) int { return cmp.Compare(a.Node, b.Node) })
-	if p.s.Left != nil && slices.ContainsFunc(wants, func(w pace.Want) bool { return !w.Undisturbed }) {
-		s.Places = p.s.Left(p.demand(a), p.taken)
-	}
-	return pace.NewSurvey(s, c, p.s.Now)
+	return s, c, p.s.Now
 }
 
 // offers are the members on which a run begins now. It notes why it does not begin on others, and which of them

@@ -115,9 +115,9 @@ func TestRecordedPlans(t *testing.T) {
 
 // randomRequest asks for a run with all kinds of limits.
 func randomRequest(random *rand.Rand, parallel int) Request {
-	q := Request{Workflow: "w", Limits: Limits{MaxParallel: pace.Amount{N: parallel}, First: random.IntN(3)}}
+	q := Request{Workflow: "w", Limits: Limits{MaxParallel: pace.Amount{N: parallel}, Canary: random.IntN(3)}}
 	if random.IntN(2) == 0 {
-		q.Batches = []pace.Amount{{N: q.First + 1}, {N: 60, Percent: true}, {N: 100, Percent: true}}
+		q.Batches = []pace.Amount{{N: q.Canary + 1}, {N: 60, Percent: true}, {N: 100, Percent: true}}
 	}
 	if random.IntN(2) == 0 {
 		n := random.IntN(3)

@@ -30,8 +30,11 @@ func (q Request) Check() error {
 	if q.OnManager && (q.Filter != "" || q.Role != "" || len(q.Nodes) > 0 || !q.Limits.equal(Limits{})) {
 		return fmt.Errorf("run: %w: on a manager it is run once: no filter, role, node or limit applies", ErrInvalid)
 	}
-	if q.MinHealthy > 0 && !q.Disturbs && q.MaxParallel == (pace.Amount{}) && q.First == 0 && len(q.Batches) == 0 {
-		return fmt.Errorf("run: %w: min healthy without an order: all members begin at once; limit them with max parallel, first or batches", ErrInvalid)
+	if q.MinHealthy > 0 && !q.Disturbs && q.MaxParallel == (pace.Amount{}) && !q.steps() {
+		return fmt.Errorf("run: %w: min healthy without steps: all members begin at once; limit them with max parallel, a canary, batches, an order, or zone by zone", ErrInvalid)
+	}
+	if i := slices.IndexFunc(q.Order, func(r pace.Role) bool { return r.Kept }); i >= 0 {
+		return fmt.Errorf("run: %w: order: %v leaves the role out: do that with a filter", ErrInvalid, q.Order[i])
 	}
 	if q.OnManager && q.Exceptions != (pace.Exceptions{}) {
 		return fmt.Errorf("run: %w: a run on a manager disturbs no member, so no freeze and no budget holds it", ErrInvalid)

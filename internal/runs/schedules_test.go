@@ -275,7 +275,7 @@ func TestScheduledRuleInvalid(t *testing.T) {
 			t.Errorf("%s is accepted", text)
 		}
 	}
-	v, err := profile.ParseValue(`[{"name": "nightly", "workflow": "w", "schedule": "0 3 * * *", "zone": "Europe/Berlin", "max_parallel": "10%", "first": 1, "max_failures": 2, "min_healthy": "1m"}]`)
+	v, err := profile.ParseValue(`[{"name": "nightly", "workflow": "w", "schedule": "0 3 * * *", "zone": "Europe/Berlin", "max_parallel": "10%", "canary": 1, "max_failures": 2, "min_healthy": "1m"}]`)
 	if err != nil {
 		t.Fatal(err)
 	}

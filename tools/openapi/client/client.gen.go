@@ -1503,6 +1503,9 @@ type RunsRequest struct {
 	// Batches how many are admitted in all, step by step
 	Batches *[]string `json:"batches,omitempty"`
 
+	// Canary so many members come first, on their own
+	Canary *int64 `json:"canary,omitempty"`
+
 	// Disturbs Disturbs: it takes its members out of service, also where the host's workflow does not say so.
 	Disturbs *bool `json:"disturbs,omitempty"`
 
@@ -1515,13 +1518,10 @@ type RunsRequest struct {
 	// Filter as cluster.ParseFilter reads it
 	Filter *string `json:"filter,omitempty"`
 
-	// First so many members come first, on their own
-	First *int64 `json:"first,omitempty"`
-
 	// FromStart FromStart: a member on which that run was interrupted runs the whole workflow, and does not continue with the interrupted task.
 	FromStart *bool `json:"from_start,omitempty"`
 
-	// MaxFailures MaxFailures is how many members may fail or be lost before no further one begins. nil: any number, but with First or Batches none.
+	// MaxFailures MaxFailures is how many members may fail or be lost before no further one begins. nil: any number, but with steps none.
 	MaxFailures *int64 `json:"max_failures,omitempty"`
 
 	// MaxParallel none: all at the same time
@@ -1537,6 +1537,9 @@ type RunsRequest struct {
 	// OnManager OnManager: once, on a manager or where the orchestrator is.
 	OnManager *bool `json:"on_manager,omitempty"`
 
+	// Order one role is finished before the next begins
+	Order *[]string `json:"order,omitempty"`
+
 	// OverBudget OverBudget is why hosts are taken out of service beyond the limits that the budget sets for the cluster, for roles and zones. They count as out for every other change.
 	OverBudget *string     `json:"over_budget,omitempty"`
 	Params     interface{} `json:"params,omitempty"`
@@ -1548,6 +1551,9 @@ type RunsRequest struct {
 	// Windows Windows are when its jobs may begin; none: always.
 	Windows  *[]string `json:"windows,omitempty"`
 	Workflow string    `json:"workflow"`
+
+	// ZoneByZone one zone is finished before the next begins
+	ZoneByZone *bool `json:"zone_by_zone,omitempty"`
 }
 
 // RunsStanding Standing is the rule behind a run that members join for as long as the rule is there.
