@@ -175,8 +175,8 @@ func (l AuditLog) After(id string, number uint64) (changes []AuditRecord, gone u
 // in s. A direct write to Consul's KV leaves none.
 func (s *State) Attributed(key string) bool {
 	digest := ""
-	if s.documents != nil {
-		digest = s.documents.Digest(key)
+	if s.Documents != nil {
+		digest = s.Documents.Digest(key)
 	}
 	return slices.ContainsFunc(s.Changes.Changes, func(c AuditRecord) bool {
 		written, is := c.Documents[key]

@@ -25,7 +25,7 @@ type catalogChanges struct {
 	cluster *Cluster
 	last    catalogDigest
 	known   map[string]consul.NodeInfo // with services and checks; nil: not read yet
-	hosts   map[string]catalogHost
+	hosts   map[string]CatalogHost
 	readAt  time.Time       // when everything was read last
 	changed map[string]bool // hosts that were assessed again by the present read
 }
@@ -49,7 +49,7 @@ const (
 // read returns the hosts of the catalog, in a map that the next call changes, and
 // the names of the ones that may have changed, nil for any; backwards reports that
 // an index did not grow, so that everything was read again.
-func (w *catalogChanges) read(ctx context.Context) (hosts map[string]catalogHost, changed map[string]bool, backwards bool, err error) {
+func (w *catalogChanges) read(ctx context.Context) (hosts map[string]CatalogHost, changed map[string]bool, backwards bool, err error) {
 	now, err := w.digest(ctx)
 	if err != nil {
 		return nil, nil, false, err
@@ -171,7 +171,7 @@ func (w *catalogChanges) readAll(ctx context.Context) error {
 	for _, n := range inventory {
 		w.known[n.Node] = n
 	}
-	w.hosts, w.readAt, w.changed = w.cluster.catalogHosts(nodes, inventory, NeedState), begin, nil
+	w.hosts, w.readAt, w.changed = CatalogOf(nodes, inventory, NeedState, catalog.PresenceID(w.cluster.name)), begin, nil
 	return nil
 }
 
@@ -227,8 +227,8 @@ func (w *catalogChanges) readHosts(ctx context.Context, nodes []string) (everyth
 
 // assess makes the host of a node again.
 func (w *catalogChanges) assess(node string) {
-	h := catalogHost{NodeInfo: w.hosts[node].NodeInfo, signals: observed()}
-	h.add(w.known[node], catalog.PresenceID(w.cluster.name))
+	known := w.known[node]
+	h := CatalogHost{Info: w.hosts[node].Info}.With(known.Services, known.Checks, catalog.PresenceID(w.cluster.name))
 	w.hosts[node] = h
 	if w.changed != nil {
 		w.changed[node] = true

@@ -86,9 +86,9 @@ func (c *Cluster) In(s *kv.Store) *Cluster {
 	d.control = kv.NewDoc[Control](s, KeyControl, controlFormat)
 	d.changes = kv.NewDoc[AuditLog](s, KeyChanges, changesFormat)
 	d.history = kv.NewDoc[profile.History](s, KeyProfileHistory, profileHistoryFormat)
-	d.members = kv.NewTree[Record](s, PrefixHosts, recordFormat).Ending(EndMember).Checked(maxDocument, Record.bounded)
+	d.members = kv.NewTree[Record](s, PrefixHosts, recordFormat).Ending(EndMember).Checked(MaxDocument, Record.bounded)
 	d.holds = kv.NewTree[Hold](s, PrefixHosts, holdFormat).Ending(EndHold)
-	d.reports = kv.NewTree[Report](s, PrefixReports, reportFormat).Checked(maxDocument, Report.Bounded)
+	d.reports = kv.NewTree[Report](s, PrefixReports, reportFormat).Checked(MaxDocument, Report.Bounded)
 	return &d
 }
 

@@ -66,7 +66,7 @@ func (c *Cluster) Export(ctx context.Context, leftOut func(key string, err error
 	a := Archive{Format: exportFormat, Name: c.name, Profile: p.Value.Value(), Leaders: l.Value, Members: map[string]Record{}}
 	control := h.Value.clone()
 	for _, node := range slices.Sorted(maps.Keys(holds)) {
-		hold, err := readableHold(holds[node])
+		hold, err := ReadableHold(holds[node])
 		err = cmp.Or(CheckNode(node), err)
 		if err != nil {
 			leftOut(HoldKey(node), err)

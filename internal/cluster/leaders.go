@@ -243,10 +243,10 @@ func (c *Cluster) Filter(ctx context.Context) (*Filter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return filterOf(e.Value)
+	return FilterOf(e.Value)
 }
 
-func filterOf(d profile.Document) (*Filter, error) {
+func FilterOf(d profile.Document) (*Filter, error) {
 	v, ok := d.Params[ParamFilter]
 	if !ok || v.IsNull() {
 		return ParseFilter("")
@@ -267,8 +267,8 @@ func (c *Cluster) Candidates(ctx context.Context, f *Filter) (_ []Candidate, err
 			return nil, err
 		}
 	}
-	s, err := c.Load(ctx, needChecks|NeedProfile|f.need)
-	if errors.Is(err, consul.ErrDenied) && f.need == 0 {
+	s, err := c.Load(ctx, NeedChecks|NeedProfile|f.Need())
+	if errors.Is(err, consul.ErrDenied) && f.Need() == 0 {
 		s, err = c.Load(ctx, NeedProfile) // then no host counts as healthy
 	}
 	if err == nil {
@@ -282,7 +282,7 @@ func (c *Cluster) Candidates(ctx context.Context, f *Filter) (_ []Candidate, err
 
 // CandidateOf is Candidates for one node, none if it is not a member. What is read does not grow with the number of members.
 func (c *Cluster) CandidateOf(ctx context.Context, node string, f *Filter) ([]Candidate, error) {
-	s, err := c.LoadHost(ctx, node, needChecks|NeedProfile|f.need)
+	s, err := c.LoadHost(ctx, node, NeedChecks|NeedProfile|f.Need())
 	if err == nil {
 		err = cmp.Or(s.Damaged[KeyLeaders], s.Damaged[KeyProfile])
 	}
@@ -313,7 +313,7 @@ func (c *Cluster) ElectionRules(ctx context.Context, t Timing) (f *Filter, grace
 		return nil, 0, nil, err
 	}
 	grace, wrong = gracePeriodIn(e.Value, t.WithDefaults())
-	f, err = filterOf(e.Value)
+	f, err = FilterOf(e.Value)
 	return f, grace, wrong, err
 }
 

@@ -186,9 +186,9 @@ func observed() Signals {
 	}
 }
 
-// add counts one check; presence is the id of jorc's own service in the cluster.
+// Add counts one check; presence is the id of jorc's own service in the cluster.
 // The jorc service of another cluster says nothing about this one.
-func (s *Signals) add(check consul.CheckState, presence string) {
+func (s *Signals) Add(check consul.CheckState, presence string) {
 	switch {
 	case consul.IsMaintenance(check.CheckID) && !consul.StartedByJorc(check.Notes):
 		s.Maintenance = MaintenanceForeign

@@ -384,7 +384,7 @@ func Brief(detail string) string {
 // Bounds of what one node says of itself. What is beyond them is not read, so
 // that one node cannot fill the documents that all share.
 const (
-	maxDocument    = 256 << 10 // of one document
+	MaxDocument    = 256 << 10 // of one document
 	maxRoles       = 64
 	maxTargets     = 512 // provided or required
 	maxWorkflows   = 512 // defined on the host

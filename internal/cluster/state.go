@@ -46,14 +46,12 @@ type State struct {
 
 	Changes AuditLog // the last changes that commands made; only a Watcher fills them in
 
-	stored    Control // Control as it is stored, with holds that have ended
-	need      Need
-	documents *kv.Result // what the documents of the whole cluster were read from
-	nodes     []string   // of the members, in order; nil: not computed yet
-}
+	Stored    Control    // Control as it is stored, with holds that have ended
+	Need      Need       // what was read
+	Documents *kv.Result // what the documents of the whole cluster were read from
 
-// StoredControl returns the control as it is stored: with holds that have ended.
-func (s *State) StoredControl() Control { return s.stored }
+	nodes []string // of the members, in order; nil: not computed yet
+}
 
 // StageDocuments are the documents of one stage, not decoded; see package stage.
 type StageDocuments struct {
@@ -173,10 +171,10 @@ func (s *State) member(h *Host) Member {
 		Services: make([]string, 0, len(h.Services)), Status: make(map[string]string, len(h.Report.States)),
 		Version: h.Report.Version, Workflows: h.Record.Workflows, Disturbing: h.Record.Disturbing, Provides: h.Record.Provides, Requires: h.Record.Requires, Condition: h.Condition,
 	}
-	if s.need&(NeedHealth|NeedInstances) != 0 {
+	if s.Need&(NeedHealth|NeedInstances) != 0 {
 		m.Health = h.Condition.Health
 	}
-	if s.need&(NeedAgent|NeedInstances) != 0 {
+	if s.Need&(NeedAgent|NeedInstances) != 0 {
 		m.Agent = h.Condition.Agent
 	}
 	if m.Meta == nil {
@@ -198,7 +196,7 @@ func (s *State) member(h *Host) Member {
 // Filter returns the cluster's own filter, the param cluster/filter, which says
 // who belongs to the cluster when it runs, elects and waits. Without it, every
 // member does. It returns a *FilterError.
-func (s *State) Filter() (*Filter, error) { return filterOf(s.Profile) }
+func (s *State) Filter() (*Filter, error) { return FilterOf(s.Profile) }
 
 // candidates returns the members as an election sees them: the ones that the
 // cluster's own filter leaves out are not eligible. A record that cannot be read
@@ -414,7 +412,7 @@ type MembersOptions struct {
 func (c *Cluster) Members(ctx context.Context, o MembersOptions) ([]Member, error) {
 	need := o.Need
 	if o.Filter != nil {
-		need |= o.Filter.need
+		need |= o.Filter.Need()
 	}
 	s, err := c.Load(ctx, need)
 	if err != nil {
@@ -442,7 +440,7 @@ func (c *Cluster) MemberOf(ctx context.Context, node string, need Need) (Member,
 	if !h.Member {
 		return Member{}, fmt.Errorf("node %q in cluster %q: %w", node, c.name, ErrNoMember)
 	}
-	return s.member(h), nil
+	return s.MemberOf(node), nil
 }
 
 // RepairHint says what to do about err when it is of a damaged document of a cluster

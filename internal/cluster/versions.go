@@ -24,14 +24,14 @@ import (
 // may see only a part, or consul.ErrUnreachable.
 func (c *Cluster) LoadReports(ctx context.Context) (State, error) {
 	g, ctx := errgroup.WithContext(ctx)
-	var a answers
+	var a Answers
 	g.Go(func() error { return c.mayRead(ctx, PrefixReports) })
-	g.Go(func() (err error) { a.reports, err = c.reports.List(ctx); return err })
+	g.Go(func() (err error) { a.Reports, err = c.reports.List(ctx); return err })
 	if err := g.Wait(); err != nil {
 		return State{}, err
 	}
-	s := State{Cluster: c.name, need: NeedReports, Hosts: make(map[string]*Host, len(a.reports)), Damaged: map[string]error{}}
-	s.addHosts(a, slices.Values(a.nodes()))
+	s := State{Cluster: c.name, Need: NeedReports, Damaged: map[string]error{}}
+	s.Take(a, nil, nil)
 	return s, nil
 }
 
@@ -39,7 +39,7 @@ func (c *Cluster) LoadReports(ctx context.Context) (State, error) {
 // returns.
 func (c *Cluster) LoadReport(ctx context.Context, node string) (State, error) {
 	d, exists, err := c.Report(ctx, node)
-	s := State{Cluster: c.name, need: NeedReports, Hosts: map[string]*Host{node: {Node: node, Reported: exists, Report: d}}}
+	s := State{Cluster: c.name, Need: NeedReports, Hosts: map[string]*Host{node: {Node: node, Reported: exists, Report: d}}}
 	return s, err
 }
 

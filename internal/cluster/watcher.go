@@ -31,18 +31,19 @@ type Watcher struct {
 
 	seen atomic.Uint64 // changes of the State that Run saw
 
-	mu      concurrency.Exclusive // also held during requests
-	whole   bool                  // the fields below are as of the last State
-	last    State
-	answers answers
-	changed map[string]bool // hosts that differ from last; nil: any
-	hosts   *keyTree
-	reports *keyTree
-	stages  *keyTree
-	runs    *keyTree
-	catalog *catalogChanges
-	took    time.Duration // by the last State
-	covers  uint64        // what seen was before the last State
+	mu        concurrency.Exclusive // also held during requests
+	whole     bool                  // the fields below are as of the last State
+	last      State
+	documents *kv.Result // of the whole cluster
+	answers   Answers
+	changed   map[string]bool // hosts that differ from last; nil: any
+	hosts     *keyTree
+	reports   *keyTree
+	stages    *keyTree
+	runs      *keyTree
+	catalog   *catalogChanges
+	took      time.Duration // by the last State
+	covers    uint64        // what seen was before the last State
 
 	highest uint64 // index of the KV that Run saw
 
@@ -83,7 +84,7 @@ func (f *followed) outdated() bool {
 }
 
 // watched are the parts of the state that a Watcher keeps current.
-const watched = NeedState | needChanges
+const watched = NeedState | NeedChanges
 
 // NewWatcher returns a watcher of all parts of the State. Run also reports
 // changes of the keys also, or below them; with PrefixStages among them the State has the
@@ -307,7 +308,7 @@ func (w *Watcher) keyIndexes(ctx context.Context) (map[string]uint64, error) {
 func (w *Watcher) restored(ctx context.Context, index uint64) bool {
 	w.mu.Lock()
 	a, highest := w.answers, w.highest
-	read := max(latest(a.members), latest(a.holds), latest(a.grants), latest(a.results), latest(a.reports), latest(a.stages), latest(a.runs))
+	read := max(latest(a.Members), latest(a.Holds), latest(a.Grants), latest(a.Results), latest(a.Reports), latest(a.Stages), latest(a.Runs))
 	for _, i := range w.last.Indexes {
 		read = max(read, i)
 	}
@@ -368,7 +369,7 @@ func (w *Watcher) Recent(ctx context.Context) (State, error) {
 	defer w.mu.Unlock()
 	if w.whole && w.covers == w.seen.Load() {
 		s := w.last
-		s.Control = s.stored.At(time.Now())
+		s.Control = s.Stored.At(time.Now())
 		return s, nil
 	}
 	return w.read(ctx)
@@ -393,7 +394,7 @@ func (w *Watcher) read(ctx context.Context) (State, error) {
 			return State{}, err
 		}
 	}
-	s, err := w.cluster.state(w.answers, watched, &w.last, w.changed)
+	s, err := w.cluster.state(w.documents, w.answers, watched, &w.last, w.changed)
 	if err != nil {
 		return State{}, err
 	}
@@ -410,25 +411,25 @@ func (w *Watcher) readAll(ctx context.Context) error {
 	w.hosts, w.reports, w.catalog = newKeyTree(c, PrefixHosts), newKeyTree(c, PrefixReports), &catalogChanges{cluster: c}
 	w.stages, w.runs = newKeyTree(c, PrefixStages), newKeyTree(c, PrefixActiveRuns)
 	var err error
-	if w.answers.documents, err = c.get(watched, "").Commit(ctx); err != nil { // first, see voids
+	if w.documents, err = c.get(watched, "").Commit(ctx); err != nil { // first, see voids
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		all, err := w.hosts.readAll(ctx, 0)
-		w.answers.hostDocuments = c.decodeHosts(all.pairs)
+		w.answers.HostDocuments = c.decodeHosts(all.pairs)
 		return err
 	})
 	g.Go(func() error {
 		all, err := w.reports.readAll(ctx, 0)
-		w.answers.reports = c.reports.Decode(all.pairs)
+		w.answers.Reports = c.reports.Decode(all.pairs)
 		return err
 	})
 	for _, texts := range []struct {
 		prefix string
 		tree   *keyTree
 		all    *map[string]kv.Leaf[string]
-	}{{PrefixStages, w.stages, &w.answers.stages}, {PrefixRuns, w.runs, &w.answers.runs}} {
+	}{{PrefixStages, w.stages, &w.answers.Stages}, {PrefixRuns, w.runs, &w.answers.Runs}} {
 		if !w.follows(texts.prefix) {
 			continue
 		}
@@ -438,7 +439,7 @@ func (w *Watcher) readAll(ctx context.Context) error {
 			return err
 		})
 	}
-	g.Go(func() (err error) { w.answers.catalog, _, _, err = w.catalog.read(ctx); return err })
+	g.Go(func() (err error) { w.answers.Catalog, _, _, err = w.catalog.read(ctx); return err })
 	return g.Wait()
 }
 
@@ -446,12 +447,12 @@ func (w *Watcher) readAll(ctx context.Context) error {
 // so that everything has to be read.
 func (w *Watcher) update(outer context.Context) (backwards bool, err error) {
 	c := w.cluster
-	var documents answers
+	var documents *kv.Result
 	var hosts, reports, stages, runs changedKeys
-	var nodes map[string]catalogHost
+	var nodes map[string]CatalogHost
 	var seen map[string]bool
 	g, ctx := errgroup.WithContext(outer)
-	g.Go(func() (err error) { documents.documents, err = c.get(watched, "").Commit(ctx); return err })
+	g.Go(func() (err error) { documents, err = c.get(watched, "").Commit(ctx); return err })
 	g.Go(func() (err error) { hosts, err = w.hosts.changed(ctx); return err })
 	g.Go(func() (err error) { reports, err = w.reports.changed(ctx); return err })
 	if w.follows(PrefixStages) {
@@ -468,23 +469,23 @@ func (w *Watcher) update(outer context.Context) (backwards bool, err error) {
 		return true, nil
 	}
 	var late changedKeys
-	if w.voids(documents.documents) {
+	if w.voids(documents) {
 		if late, err = w.reports.changed(outer); err != nil || late.backwards {
 			return late.backwards, err
 		}
 	}
-	w.answers.documents, w.answers.catalog = documents.documents, nodes
+	w.documents, w.answers.Catalog = documents, nodes
 	fresh, text := c.decodeHosts(hosts.pairs), kv.NewTextTree(c.store, PrefixHosts)
-	update(w.answers.members, c.members, fresh.members, hosts.gone)
-	update(w.answers.holds, c.holds, fresh.holds, hosts.gone)
-	update(w.answers.grants, text.Ending(EndGrants), fresh.grants, hosts.gone)
-	update(w.answers.results, text.Ending(EndResults), fresh.results, hosts.gone)
+	update(w.answers.Members, c.members, fresh.Members, hosts.gone)
+	update(w.answers.Holds, c.holds, fresh.Holds, hosts.gone)
+	update(w.answers.Grants, text.Ending(EndGrants), fresh.Grants, hosts.gone)
+	update(w.answers.Results, text.Ending(EndResults), fresh.Results, hosts.gone)
 	for _, read := range []changedKeys{reports, late} {
-		update(w.answers.reports, c.reports, c.reports.Decode(read.pairs), read.gone)
+		update(w.answers.Reports, c.reports, c.reports.Decode(read.pairs), read.gone)
 	}
 	tree, marks := kv.NewTextTree(c.store, PrefixStages), kv.NewTextTree(c.store, PrefixActiveRuns)
-	update(w.answers.stages, tree, tree.Decode(stages.pairs), stages.gone)
-	update(w.answers.runs, marks, marks.Decode(runs.pairs), runs.gone)
+	update(w.answers.Stages, tree, tree.Decode(stages.pairs), stages.gone)
+	update(w.answers.Runs, marks, marks.Decode(runs.pairs), runs.gone)
 	if w.changed = seen; seen != nil {
 		hosts.names(c, seen)
 		reports.names(c, seen)
@@ -497,7 +498,7 @@ func (w *Watcher) update(outer context.Context) (backwards bool, err error) {
 // lack an acceptance that came before that, so reports are read again: otherwise the place of the host would count
 // as free.
 func (w *Watcher) voids(documents *kv.Result) bool {
-	before := w.answers.documents
+	before := w.documents
 	return slices.ContainsFunc([]string{KeyControl, KeyDesired, KeyVersion}, func(key string) bool { return documents.Index(key) != before.Index(key) })
 }
 

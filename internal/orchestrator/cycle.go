@@ -144,7 +144,7 @@ func (t *term) steps(ctx context.Context, r *Report) (again bool, err error) {
 		}
 		t.views.base = nil // the next cycle compares with v
 	}
-	t.controlChange = state.StoredControl().Change(now)
+	t.controlChange = state.Stored.Change(now)
 	if err := t.endHolds(ctx, &state, now); err != nil {
 		if errors.Is(err, kv.ErrLockLost) || ctx.Err() != nil {
 			return false, err
@@ -173,7 +173,7 @@ func (t *term) steps(ctx context.Context, r *Report) (again bool, err error) {
 // endHolds writes that holds have ended, once the events that say so are journalled. They
 // are over by the clock, whether this is written or not.
 func (t *term) endHolds(ctx context.Context, s *cluster.State, now time.Time) error {
-	err := t.cluster.In(t.store).EndHolds(ctx, s.StoredControl(), now)
+	err := t.cluster.In(t.store).EndHolds(ctx, s.Stored, now)
 	if errors.Is(err, kv.ErrConflict) && !errors.Is(err, kv.ErrLockLost) {
 		return nil // changed meanwhile: the next cycle sees it
 	}

@@ -410,7 +410,7 @@ func endedHolds(s *cluster.State) map[string]bool {
 	texts := func(c cluster.Control) []string {
 		return append(holdTexts(c), "pause "+holdText(c.Paused), "observe-only "+holdText(c.ObserveOnly))
 	}
-	for _, text := range texts(s.StoredControl()) {
+	for _, text := range texts(s.Stored) {
 		ended[text] = true
 	}
 	for _, text := range texts(s.Control) {
