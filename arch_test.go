@@ -46,8 +46,9 @@ var floors = map[string]int{
 	"internal/leaders":      7, // who leads
 	"internal/change":       7, // how changes reach hosts: offers, answers, the ledger
 	"templates":             7, // files that ship; workflow takes them in, and their tests render them with watch
-	"internal/cluster":      6,
+	"internal/fleet":        6, // reads, watches and writes what cluster is the model of
 	"internal/blocker":      5,
+	"internal/cluster":      5,
 	"internal/fixture":      5, // tests of templates without Consul
 	"internal/slots":        5,
 	"internal/catalog":      4,
@@ -235,11 +236,11 @@ var livenessUsers = map[string]string{
 	"internal/doctor/health.go":        "lists the checks of one node",
 }
 
-// TestLivenessHasOneOwner: only internal/cluster decides whether a host is there.
+// TestLivenessHasOneOwner: only internal/cluster decides whether a host is there; internal/fleet reads what that follows from.
 func TestLivenessHasOneOwner(t *testing.T) {
 	used := map[string]bool{}
 	for _, s := range sources(t) {
-		owner := s.dir == "internal/cluster" || s.dir == "internal/catalog" || s.dir == "internal/consul"
+		owner := s.dir == "internal/cluster" || s.dir == "internal/fleet" || s.dir == "internal/catalog" || s.dir == "internal/consul"
 		if s.test || owner || slices.Contains(beside, s.dir) || s.dir == "bench" {
 			continue
 		}
@@ -334,7 +335,6 @@ var notRecorded = map[string]string{
 	"cmd/jorc":           "commands write files for their caller, who repeats them",
 	"internal/fixture":   "an operator asks for each file of a template's test, and asks again",
 	"internal/durable":   "the tests of internal/crashtest record it",
-	"internal/cluster":   "the version file is recorded by the tests of internal/converge",
 	"internal/fleettest": "files of tests",
 }
 

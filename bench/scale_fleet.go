@@ -7,15 +7,15 @@ import (
 	"net"
 	"time"
 
-	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	jorcconsul "github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest/gossip"
+	"github.com/jorc/jorc/internal/fleet"
 )
 
-// fleet is many agents in processes of their own, and the simulation of the rest of
+// simulated is many agents in processes of their own, and the simulation of the rest of
 // their hosts. All nodes are in one cluster.
-type fleet struct {
+type simulated struct {
 	size       int
 	dir        string
 	consul     *consul
@@ -41,8 +41,8 @@ func hostIP(i int) net.IP { return net.IPv4(127, 0, byte(1+i/250), byte(1+i%250)
 
 // newFleet starts two Consul servers, and makes all nodes members of one of them.
 // There are no agents yet.
-func (b *bench) newFleet(ctx context.Context, size int) (*fleet, error) {
-	f := &fleet{size: size, operator: &traffic{}, countKinds: b.scale.look.requests, task: b.scale.look.task}
+func (b *bench) newFleet(ctx context.Context, size int) (*simulated, error) {
+	f := &simulated{size: size, operator: &traffic{}, countKinds: b.scale.look.requests, task: b.scale.look.task}
 	var err error
 	if f.dir, err = b.place("fleet"); err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func (b *bench) newFleet(ctx context.Context, size int) (*fleet, error) {
 	return f, nil
 }
 
-func (f *fleet) prepare(ctx context.Context) error {
+func (f *simulated) prepare(ctx context.Context) error {
 	var err error
 	if f.client, err = jorcconsul.New(config.Consul{Address: f.consul.http}, f.operator.from(net.IPv4(127, 0, 0, 1))); err != nil {
 		return err
@@ -80,7 +80,7 @@ func (f *fleet) prepare(ctx context.Context) error {
 	if err := f.registered(ctx); err != nil {
 		return err
 	}
-	if _, err := cluster.New(f.client, fleetPrefix, fleetCluster).Init(ctx, cluster.InitOptions{}); err != nil {
+	if _, err := fleet.New(f.client, fleetPrefix, fleetCluster).Init(ctx, fleet.InitOptions{}); err != nil {
 		return err
 	}
 	for first := 0; first < f.size; first += txnOps / 2 {
@@ -96,7 +96,7 @@ func (f *fleet) prepare(ctx context.Context) error {
 }
 
 // registered returns when Consul has all members in its catalog.
-func (f *fleet) registered(ctx context.Context) error {
+func (f *simulated) registered(ctx context.Context) error {
 	for {
 		nodes, _, err := f.client.CatalogNodes(ctx, jorcconsul.Query{})
 		if err == nil && len(nodes) > f.size {
@@ -126,7 +126,7 @@ const startsAtOnce = 16
 
 // start runs an agent for every node and returns when each has read from Consul
 // what it needs to begin.
-func (f *fleet) start(ctx context.Context) error {
+func (f *simulated) start(ctx context.Context) error {
 	_, err := everywhere[None](ctx, f, "Start", func(h *hostProcess) any {
 		return HostStart{
 			Task:  f.task,
@@ -138,12 +138,12 @@ func (f *fleet) start(ctx context.Context) error {
 }
 
 // converged returns when all hosts run version and have reported it.
-func (f *fleet) converged(ctx context.Context, version string) error {
+func (f *simulated) converged(ctx context.Context, version string) error {
 	_, err := everywhere[None](ctx, f, "Converged", same(version))
 	return err
 }
 
-func (f *fleet) close() {
+func (f *simulated) close() {
 	for _, h := range f.hosts {
 		h.close()
 	}
@@ -158,7 +158,7 @@ func (f *fleet) close() {
 }
 
 // startHosts starts the processes of the agents, of which none runs yet.
-func (b *bench) startHosts(ctx context.Context, f *fleet) error {
+func (b *bench) startHosts(ctx context.Context, f *simulated) error {
 	for first := 0; first < f.size; first += b.scale.perHost {
 		if first%b.scale.perAgent < b.scale.perHost {
 			client, err := b.startHostConsul(ctx, f.consul, first)

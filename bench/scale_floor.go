@@ -177,7 +177,7 @@ type floorRun struct {
 }
 
 // measureFloor measures the floor of a rollout by hosts whose agents have not started.
-func (b *bench) measureFloor(ctx context.Context, f *fleet) (next samples, err error) {
+func (b *bench) measureFloor(ctx context.Context, f *simulated) (next samples, err error) {
 	a := newAPI("http://" + f.consul.http)
 	r := &floorRun{a: a, grants: map[string]uint64{}}
 	control, err := r.prepare(ctx, f.size)

@@ -54,7 +54,7 @@ const consulProfiled = 10 * time.Second
 
 // profiled calls do and writes profiles of the host processes and of Consul to files
 // whose names begin with name.
-func (l scaleLook) profiled(ctx context.Context, f *fleet, name string, do func(context.Context) error) (err error) {
+func (l scaleLook) profiled(ctx context.Context, f *simulated, name string, do func(context.Context) error) (err error) {
 	if l.profiles == "" {
 		return do(ctx)
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
@@ -41,7 +41,7 @@ var parallel = pace.Amount{N: 10, Percent: true}
 
 // measureOrchestrated measures what an orchestrator carries out, and the dashboard of
 // the largest fleet.
-func (b *bench) measureOrchestrated(ctx context.Context, f *fleet, one *fleetResult, r *scaleReport, last bool) error {
+func (b *bench) measureOrchestrated(ctx context.Context, f *simulated, one *fleetResult, r *scaleReport, last bool) error {
 	look := b.scale.look
 	if !look.has("rollout") && !look.has("run") && !look.has("stage") && !look.has("dashboard") {
 		return nil
@@ -96,7 +96,7 @@ func (b *bench) measureOrchestrated(ctx context.Context, f *fleet, one *fleetRes
 }
 
 // rollOut measures a rollout.
-func (f *fleet) rollOut(ctx context.Context, o *orchestrating, r *rolloutResult, step stepFunc) error {
+func (f *simulated) rollOut(ctx context.Context, o *orchestrating, r *rolloutResult, step stepFunc) error {
 	if _, err := f.outages(ctx); err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (f *fleet) rollOut(ctx context.Context, o *orchestrating, r *rolloutResult,
 }
 
 // done returns when the rollout is done.
-func (f *fleet) done(ctx context.Context) error {
+func (f *simulated) done(ctx context.Context) error {
 	watch, stop := context.WithCancel(ctx)
 	defer stop()
 	var last rollout.Spec
@@ -140,7 +140,7 @@ func (f *fleet) done(ctx context.Context) error {
 const measuredRun = "measured"
 
 // runEverywhere measures a run of all agents that an operator waits for.
-func (b *bench) runEverywhere(ctx context.Context, f *fleet, r *runResult, step stepFunc) error {
+func (b *bench) runEverywhere(ctx context.Context, f *simulated, r *runResult, step stepFunc) error {
 	dir, err := b.place("operator")
 	if err != nil {
 		return err
@@ -171,7 +171,7 @@ func (b *bench) runEverywhere(ctx context.Context, f *fleet, r *runResult, step 
 }
 
 // stageEverywhere measures new content of a staged file on all hosts.
-func (f *fleet) stageEverywhere(ctx context.Context, w *window, step stepFunc) error {
+func (f *simulated) stageEverywhere(ctx context.Context, w *window, step stepFunc) error {
 	content := func(s HostStage) func(context.Context) error {
 		return func(ctx context.Context) error {
 			_, err := everywhere[None](ctx, f, "Stage", same(s))
@@ -203,7 +203,7 @@ func (f *fleet) stageEverywhere(ctx context.Context, w *window, step stepFunc) e
 }
 
 // openTabs measures the dashboard.
-func (b *bench) openTabs(ctx context.Context, f *fleet, r *dashboardResult) error {
+func (b *bench) openTabs(ctx context.Context, f *simulated, r *dashboardResult) error {
 	r.size = b.scale.tabs
 	asked, err := newCounter("http://" + f.consul.http)
 	if err != nil {
@@ -227,7 +227,7 @@ func (b *bench) openTabs(ctx context.Context, f *fleet, r *dashboardResult) erro
 	return nil
 }
 
-func (f *fleet) cluster() *cluster.Cluster { return cluster.New(f.client, fleetPrefix, fleetCluster) }
+func (f *simulated) cluster() *fleet.Cluster { return fleet.New(f.client, fleetPrefix, fleetCluster) }
 
 // fleetEnviron are the variables with which jorc uses Consul at an address for a fleet.
 func fleetEnviron(address string) []string {

@@ -118,7 +118,7 @@ func (h *hostProcess) close() {
 
 // everywhere makes a request to all host processes at the same time and returns their
 // answers.
-func everywhere[T any](ctx context.Context, f *fleet, method string, args func(*hostProcess) any) ([]T, error) {
+func everywhere[T any](ctx context.Context, f *simulated, method string, args func(*hostProcess) any) ([]T, error) {
 	all := make([]T, len(f.hosts))
 	g, ctx := errgroup.WithContext(ctx)
 	for i, h := range f.hosts {
@@ -139,7 +139,7 @@ var noArguments = same(None{})
 
 // watches returns the median number of an agent's open blocking queries: leaders have
 // more than other agents.
-func (f *fleet) watches(ctx context.Context) (int, error) {
+func (f *simulated) watches(ctx context.Context) (int, error) {
 	each, err := everywhere[HostCounts](ctx, f, "Counts", noArguments)
 	if err != nil {
 		return 0, err
@@ -153,7 +153,7 @@ func (f *fleet) watches(ctx context.Context) (int, error) {
 }
 
 // asked is what all agents have asked of Consul so far.
-func (f *fleet) asked(ctx context.Context) (sum tally, err error) {
+func (f *simulated) asked(ctx context.Context) (sum tally, err error) {
 	each, err := everywhere[HostCounts](ctx, f, "Counts", noArguments)
 	for _, c := range each {
 		sum = sum.plus(c.Asked)
@@ -163,7 +163,7 @@ func (f *fleet) asked(ctx context.Context) (sum tally, err error) {
 
 // kinds are the requests of the agents since it was last called, where they are
 // counted by kind.
-func (f *fleet) kinds(ctx context.Context) (map[string]kindTally, error) {
+func (f *simulated) kinds(ctx context.Context) (map[string]kindTally, error) {
 	each, err := everywhere[map[string]kindTally](ctx, f, "Kinds", noArguments)
 	sum := map[string]kindTally{}
 	for _, all := range each {
@@ -175,7 +175,7 @@ func (f *fleet) kinds(ctx context.Context) (map[string]kindTally, error) {
 }
 
 // outages is what maintenance mode was used for since it was last called.
-func (f *fleet) outages(ctx context.Context) (sum Outages, err error) {
+func (f *simulated) outages(ctx context.Context) (sum Outages, err error) {
 	each, err := everywhere[Outages](ctx, f, "Outages", noArguments)
 	for _, o := range each {
 		sum.Begins, sum.Lifts = append(sum.Begins, o.Begins...), append(sum.Lifts, o.Lifts...)
@@ -185,7 +185,7 @@ func (f *fleet) outages(ctx context.Context) (sum Outages, err error) {
 }
 
 // memory is the resident set of all host processes, in MB.
-func (f *fleet) memory(ctx context.Context) (sum float64, err error) {
+func (f *simulated) memory(ctx context.Context) (sum float64, err error) {
 	each, err := everywhere[float64](ctx, f, "Memory", noArguments)
 	for _, rss := range each {
 		sum += rss

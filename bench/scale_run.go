@@ -63,7 +63,7 @@ type fleetResult struct {
 type stepFunc func(what string, w *window, do func(context.Context) error) error
 
 // steps returns the stepFunc of a fleet, which logs what it measured.
-func (b *bench) steps(ctx context.Context, f *fleet) stepFunc {
+func (b *bench) steps(ctx context.Context, f *simulated) stepFunc {
 	return func(what string, w *window, do func(context.Context) error) error {
 		begin, size := time.Now(), float64(f.size)
 		if _, err := f.kinds(ctx); err != nil {
@@ -84,7 +84,7 @@ func (b *bench) steps(ctx context.Context, f *fleet) stepFunc {
 }
 
 // printKinds lists the agents' requests since the last call by kind, where they are counted by kind.
-func (b *bench) printKinds(ctx context.Context, f *fleet, what string) error {
+func (b *bench) printKinds(ctx context.Context, f *simulated, what string) error {
 	if !f.countKinds {
 		return nil
 	}
@@ -120,7 +120,7 @@ func (b *bench) measureFleet(ctx context.Context, size int, r *scaleReport, last
 }
 
 // measureAgents measures what needs no orchestrator.
-func (b *bench) measureAgents(ctx context.Context, f *fleet, r *fleetResult) error {
+func (b *bench) measureAgents(ctx context.Context, f *simulated, r *fleetResult) error {
 	step := b.steps(ctx, f)
 	before, err := f.memory(ctx)
 	if err != nil {
@@ -174,7 +174,7 @@ func (b *bench) measureAgents(ctx context.Context, f *fleet, r *fleetResult) err
 }
 
 // trigger makes a version the desired one and waits until all run it.
-func (f *fleet) trigger(version string, policy func(*pace.Policy)) func(context.Context) error {
+func (f *simulated) trigger(version string, policy func(*pace.Policy)) func(context.Context) error {
 	return func(ctx context.Context) error {
 		_, err := f.rollouts().Trigger(ctx, rollout.Request{Version: version, Policy: policy})
 		if err != nil {
@@ -184,10 +184,12 @@ func (f *fleet) trigger(version string, policy func(*pace.Policy)) func(context.
 	}
 }
 
-func (f *fleet) rollouts() *rollout.Rollouts { return rollout.New(f.client, fleetPrefix, fleetCluster) }
+func (f *simulated) rollouts() *rollout.Rollouts {
+	return rollout.New(f.client, fleetPrefix, fleetCluster)
+}
 
 // changed names the keys that were written after index.
-func (f *fleet) changed(ctx context.Context, index uint64) (keys []string) {
+func (f *simulated) changed(ctx context.Context, index uint64) (keys []string) {
 	pairs, _, err := f.client.KVList(ctx, "", jorcconsul.Query{})
 	if err != nil {
 		return []string{err.Error()}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	jorcconsul "github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
@@ -54,7 +55,7 @@ func (b *bench) measureStored(ctx context.Context) (r storedResult, err error) {
 	}
 	r.unchanged = o.seenCycles(true)
 	o.reset()
-	ledger := cluster.New(f.client, fleetPrefix, fleetCluster)
+	ledger := fleet.New(f.client, fleetPrefix, fleetCluster)
 	for i := range b.scale.changes {
 		if _, err := ledger.SetState(ctx, nodeName(i), cluster.CategoryConfig, cluster.CategoryState{State: cluster.StateFailed, Version: "v1", Detail: "measured"}); err != nil {
 			return r, err
@@ -80,9 +81,9 @@ func (b *bench) measureStored(ctx context.Context) (r storedResult, err error) {
 }
 
 // store writes what members and their agents would have.
-func (f *fleet) store(ctx context.Context) error {
+func (f *simulated) store(ctx context.Context) error {
 	s := kv.New(f.client, path.Join(fleetPrefix, fleetCluster))
-	documents := cluster.New(f.client, fleetPrefix, fleetCluster).Reports()
+	documents := fleet.New(f.client, fleetPrefix, fleetCluster).Reports()
 	batch := s.NonAtomicBatch()
 	now := time.Now().UTC().Truncate(time.Second)
 	fine := cluster.CategoryState{State: cluster.StateSuccess, Since: now, Version: "v1"}
@@ -109,7 +110,7 @@ func (f *fleet) store(ctx context.Context) error {
 }
 
 // weigh finds the largest value of the cluster.
-func (f *fleet) weigh(ctx context.Context, r *storedResult) error {
+func (f *simulated) weigh(ctx context.Context, r *storedResult) error {
 	pairs, _, err := f.client.KVList(ctx, path.Join(fleetPrefix, fleetCluster)+"/", jorcconsul.Query{})
 	if err != nil {
 		return err

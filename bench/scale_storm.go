@@ -29,7 +29,7 @@ type stormResult struct {
 
 // storm freezes the Consul server for as long as b.scale.away, lets it return, counts the requests, and
 // triggers a version.
-func (b *bench) storm(ctx context.Context, f *fleet) (r stormResult, err error) {
+func (b *bench) storm(ctx context.Context, f *simulated) (r stormResult, err error) {
 	if err := syscall.Kill(f.consul.proc.pid, syscall.SIGSTOP); err != nil {
 		return r, fmt.Errorf("freeze Consul: %w", err)
 	}

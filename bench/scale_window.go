@@ -29,7 +29,7 @@ type window struct {
 	agents, consul, clients time.Duration // processor time
 }
 
-func (f *fleet) mark(ctx context.Context) (m mark, err error) {
+func (f *simulated) mark(ctx context.Context) (m mark, err error) {
 	m.at, m.operator = time.Now(), f.operator.now().Writes
 	if m.asked, err = f.asked(ctx); err != nil {
 		return m, err
@@ -56,7 +56,7 @@ func (f *fleet) mark(ctx context.Context) (m mark, err error) {
 }
 
 // during carries out do, lets the fleet come to rest, and tells what all that took.
-func (f *fleet) during(ctx context.Context, rest time.Duration, do func(context.Context) error) (w window, err error) {
+func (f *simulated) during(ctx context.Context, rest time.Duration, do func(context.Context) error) (w window, err error) {
 	before, err := f.mark(ctx)
 	if err != nil {
 		return w, err

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/fleet"
 )
 
 // uiRun bounds a run of what -ui measures.
@@ -276,7 +277,7 @@ func (r *uiReport) measurePages(ctx context.Context, s *served) error {
 }
 
 // measureStreams compares one stream with many.
-func (r *uiReport) measureStreams(ctx context.Context, s *served, f *fleet, asked *counter) error {
+func (r *uiReport) measureStreams(ctx context.Context, s *served, f *simulated, asked *counter) error {
 	reading, stop := context.WithCancel(ctx)
 	var following sync.WaitGroup
 	defer following.Wait()
@@ -303,7 +304,7 @@ func (r *uiReport) measureStreams(ctx context.Context, s *served, f *fleet, aske
 	if err := follow(); err != nil {
 		return err
 	}
-	c := cluster.New(f.client, fleetPrefix, fleetCluster)
+	c := fleet.New(f.client, fleetPrefix, fleetCluster)
 	window := func(salt string) (perChange, idle float64, err error) {
 		sleep(ctx, time.Second) // for what a stream begins with
 		before := asked.asked.Load()
@@ -357,7 +358,7 @@ func (r *uiReport) measureStreams(ctx context.Context, s *served, f *fleet, aske
 }
 
 // measureScreen drives a browser.
-func (r *uiReport) measureScreen(ctx context.Context, b *bench, f *fleet) error {
+func (r *uiReport) measureScreen(ctx context.Context, b *bench, f *simulated) error {
 	s, err := b.startUIForBrowser(ctx, "http://"+f.consul.http)
 	if err != nil {
 		return err
@@ -380,7 +381,7 @@ func (r *uiReport) measureScreen(ctx context.Context, b *bench, f *fleet) error 
 	if err := t.until(ctx, live); err != nil {
 		return err
 	}
-	c := cluster.New(f.client, fleetPrefix, fleetCluster)
+	c := fleet.New(f.client, fleetPrefix, fleetCluster)
 	fail := func(i int, detail string) (time.Time, error) {
 		begin := time.Now()
 		_, err := c.SetState(ctx, nodeName(i), cluster.CategoryConfig, cluster.CategoryState{State: cluster.StateFailed, Version: "v1", Detail: detail})

@@ -12,6 +12,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consulmodel"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/lease"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
@@ -31,7 +32,7 @@ type event struct {
 type operator struct {
 	w        *world
 	client   *consul.Client
-	cluster  *cluster.Cluster
+	cluster  *fleet.Cluster
 	stages   *stage.Stages
 	rollouts *rollout.Rollouts
 	runs     *runs.Runs
@@ -39,7 +40,7 @@ type operator struct {
 }
 
 func newOperator(w *world, client *consul.Client) *operator {
-	c := cluster.New(client, "jorc", "default")
+	c := fleet.New(client, "jorc", "default")
 	return &operator{w: w, client: client, cluster: c, stages: stage.New(c.Store()), rollouts: rollout.New(client, "jorc", "default"), runs: runs.New(c.Store())}
 }
 

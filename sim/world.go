@@ -21,6 +21,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consulmodel"
+	"github.com/jorc/jorc/internal/fleet"
 )
 
 // Options say what is simulated.
@@ -160,7 +161,7 @@ func (w *world) build(ctx context.Context) error {
 		return err
 	}
 	w.operator = newOperator(w, client)
-	if _, err := w.operator.cluster.Init(ctx, cluster.InitOptions{NoLeaders: true}); err != nil {
+	if _, err := w.operator.cluster.Init(ctx, fleet.InitOptions{NoLeaders: true}); err != nil {
 		return err
 	}
 	if err := w.operator.trigger(ctx, "v0", nil); err != nil {

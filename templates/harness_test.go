@@ -122,8 +122,8 @@ func (i instance) register(t testing.TB, c *consul.Client) {
 	}
 }
 
-// fleet is a catalog with everything that may go wrong in a template.
-func fleet(t testing.TB) *consultest.Server {
+// servers is a catalog with everything that may go wrong in a template.
+func servers(t testing.TB) *consultest.Server {
 	t.Helper()
 	s := consultest.Start(t)
 	c := s.Client()

@@ -12,6 +12,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/replace"
 	"github.com/jorc/jorc/internal/watch"
@@ -22,8 +23,8 @@ import (
 func TestParamFunction(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t)
-	c := cluster.New(s.Client(), "jorc", "prod")
-	if _, err := c.Init(t.Context(), cluster.InitOptions{}); err != nil {
+	c := fleet.New(s.Client(), "jorc", "prod")
+	if _, err := c.Init(t.Context(), fleet.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "out")

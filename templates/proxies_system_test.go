@@ -192,7 +192,7 @@ func freeAddr(t *testing.T) string {
 // of the examples accept what is rendered.
 func TestProxiesAcceptOddCatalogs(t *testing.T) {
 	t.Parallel()
-	s := fleet(t)
+	s := servers(t)
 	for _, p := range []*proxy{newNginx(t), newHaproxy(t)} {
 		for _, tag := range []string{`"http"`, `""`, `"none"`} {
 			file := p.file

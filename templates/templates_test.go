@@ -48,7 +48,7 @@ func golden(t *testing.T, s *consultest.Server, name, got string) {
 
 func TestTemplates(t *testing.T) {
 	t.Parallel()
-	s := fleet(t)
+	s := servers(t)
 	names, err := fs.Glob(templates.FS, "*.ctmpl")
 	if err != nil || len(names) != 5 {
 		t.Fatalf("%d templates %v, %v; want 5", len(names), names, err)
@@ -134,7 +134,7 @@ func checkTargets(t *testing.T, got string) {
 // TestParameters changes what the headers say may be changed.
 func TestParameters(t *testing.T) {
 	t.Parallel()
-	s := fleet(t)
+	s := servers(t)
 	// A name that Consul itself does not answer for.
 	instance{node: "edge-7", nodeAddress: "10.0.0.7", service: "line\n}", tags: []string{"http"}}.register(t, s.Client())
 	for _, tc := range []struct {

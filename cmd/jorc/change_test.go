@@ -11,6 +11,7 @@ import (
 
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
@@ -24,7 +25,7 @@ func TestChange(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, "web-1", "web-2")
 	client := f.server.Client()
-	cl, rollouts := cluster.New(client, "jorc", "prod"), rollout.New(client, "jorc", "prod")
+	cl, rollouts := fleet.New(client, "jorc", "prod"), rollout.New(client, "jorc", "prod")
 	do := func(args ...string) result { return jorc(t, f.env, append([]string{"change"}, args...)...) }
 	want := func(code int, part string, args ...string) result {
 		t.Helper()
@@ -131,7 +132,7 @@ func TestChange(t *testing.T) {
 func TestWaitForFiles(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, "web-1", "web-2")
-	cl := cluster.New(f.server.Client(), "jorc", "prod")
+	cl := fleet.New(f.server.Client(), "jorc", "prod")
 	report := func(node, content string, r cluster.StageReport) {
 		t.Helper()
 		r.Policy = cluster.StagePolicy{MaxParallel: "1"}
@@ -182,7 +183,7 @@ func TestWaitForFiles(t *testing.T) {
 func TestGiveUpFiles(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, "web-1", "web-2")
-	cl := cluster.New(f.server.Client(), "jorc", "prod")
+	cl := fleet.New(f.server.Client(), "jorc", "prod")
 	limit := cluster.StageInputs{List: []cluster.StageInput{{Name: "key app/limit", Digest: "d1"}}}
 	g := change.Grant{Change: cluster.FilesChange("edge"), ID: "1.1.s", Tag: "c1", State: pace.Offered, Since: time.Now().UTC()}
 	if _, err := change.GrantsAt(cl.Store(), "web-1").CompareAndSwap(t.Context(), kv.Entry[change.Grants]{}, change.Grants{All: []change.Grant{g}}); err != nil {
@@ -255,7 +256,7 @@ func TestChangeHistory(t *testing.T) {
 		t.Fatalf("retry: %+v, %v", got, err)
 	}
 	f.eventually("the retry to end", func() error {
-		d, err := runs.New(cluster.New(f.server.Client(), "jorc", "prod").Store()).Show(t.Context(), again.ID)
+		d, err := runs.New(fleet.New(f.server.Client(), "jorc", "prod").Store()).Show(t.Context(), again.ID)
 		if err == nil && (!d.State.Ended() || len(d.Members) != 1 || d.Members[0].Node != "a") {
 			err = fmt.Errorf("it is %+v", d)
 		}
@@ -271,7 +272,7 @@ func TestChangeLease(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, "web-1", "web-2")
 	client := f.server.Client()
-	cl := cluster.New(client, "jorc", "prod")
+	cl := fleet.New(client, "jorc", "prod")
 	report := func(node string, change func(cluster.Report) cluster.Report) {
 		t.Helper()
 		if _, err := cl.ReportWriter(node).Change(t.Context(), func(r cluster.Report) (cluster.Report, error) { return change(r), nil }); err != nil {

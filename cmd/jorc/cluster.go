@@ -14,6 +14,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/legacy"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/text"
@@ -112,7 +113,7 @@ func (e *environment) initCluster(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	created, err := cl.Init(c.Context, cluster.InitOptions{Leaders: leaders, NoLeaders: leaders == 0, Manager: manager})
+	created, err := cl.Init(c.Context, fleet.InitOptions{Leaders: leaders, NoLeaders: leaders == 0, Manager: manager})
 	if err != nil || created {
 		return err
 	}
@@ -144,11 +145,11 @@ func (e *environment) listClusters(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	all, err := cluster.List(c.Context, client, settings.Prefix)
+	all, err := fleet.List(c.Context, client, settings.Prefix)
 	if err != nil {
 		return err
 	}
-	return e.print(c, listingOf("name,members", all, func(s cluster.Summary) []string {
+	return e.print(c, listingOf("name,members", all, func(s fleet.Summary) []string {
 		return []string{s.Name, strconv.Itoa(s.Members)}
 	}), all)
 }
@@ -191,7 +192,7 @@ func (e *environment) showCluster(c *cli.Context) error {
 	maps.Copy(s.HeldRoles, state.Control.Roles)
 	maps.Copy(s.HeldNodes, state.Control.Nodes)
 	orchestrator := "none"
-	switch h, held, err := cluster.Orchestrator(c.Context, cl.Store()); {
+	switch h, held, err := fleet.Orchestrator(c.Context, cl.Store()); {
 	case err != nil:
 		orchestrator = "unknown: " + err.Error()
 	case held:
@@ -308,12 +309,12 @@ func (e *environment) bootstrapACL(c *cli.Context) error {
 	if c.Bool("elector") {
 		policies = append(policies, cl.ElectorPolicy())
 	}
-	policies = append(policies, cluster.DNSPolicy())
+	policies = append(policies, fleet.DNSPolicy())
 	for _, p := range policies {
 		if !c.Bool("create") {
 			break
 		}
-		changed, err := cluster.PutPolicy(c.Context, cl.client, p)
+		changed, err := fleet.PutPolicy(c.Context, cl.client, p)
 		if err != nil {
 			return fmt.Errorf("create policy %q%s: %w", p.Name, needsACLWrite(err), err)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/orchestrator"
 )
 
@@ -52,7 +53,7 @@ func (e *environment) record(c *cli.Command, name string) {
 	}
 	action := c.Action
 	c.Action = func(c *cli.Context) error {
-		c.Context = cluster.WithAuthor(c.Context, cluster.Author{
+		c.Context = fleet.WithAuthor(c.Context, fleet.Author{
 			Command: commandText(c, name, arguments), Reason: c.String("reason"),
 			By: func(context.Context) (string, error) { return e.author(c) },
 		})

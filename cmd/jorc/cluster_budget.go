@@ -13,6 +13,7 @@ import (
 	"github.com/jorc/jorc/internal/budget"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/pace"
@@ -77,7 +78,7 @@ func (e *environment) setBudget(c *cli.Context, cl *target, h cluster.Hold) (boo
 			return false, err
 		}
 	}
-	if orchestrated, err := cluster.Orchestrated(c.Context, cl.Store()); err == nil && !orchestrated {
+	if orchestrated, err := fleet.Orchestrated(c.Context, cl.Store()); err == nil && !orchestrated {
 		note(c, "no orchestrator runs: with a budget no host begins a version until one does")
 	}
 	return cl.SetBudget(c.Context, b)
@@ -184,7 +185,7 @@ func setText(b *pace.Budget) string {
 
 // readLife reads since when hosts are as they are, as the orchestrator saw it. A view that the token
 // may not read, or that is damaged, says nothing.
-func readLife(ctx context.Context, c *cluster.Cluster) (budget.Life, error) {
+func readLife(ctx context.Context, c *fleet.Cluster) (budget.Life, error) {
 	saved, err := orchestrator.ReadView(ctx, c.Store())
 	switch {
 	case errors.Is(err, consul.ErrDenied), errors.Is(err, kv.ErrDamaged), errors.Is(err, kv.ErrNewer):

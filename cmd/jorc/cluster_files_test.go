@@ -8,6 +8,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 )
 
 // TestClusterFiles: which hosts have which content, and what `cluster files` answers about a
@@ -19,7 +20,7 @@ func TestClusterFiles(t *testing.T) {
 	do := doer(t, env)
 	do(result{0, "", ""}, "init", "default")
 	do(result{0, "[]\n", ""}, "files", "-o", "json")
-	c := cluster.New(s.Client(), "jorc", "default")
+	c := fleet.New(s.Client(), "jorc", "default")
 	at := time.Date(2026, 11, 25, 10, 0, 0, 0, time.UTC)
 	for node, content := range map[string]string{"n1": "aaaa", "n2": "aaaa", "n3": "bbbb"} {
 		since := at

@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/inventory"
 	"github.com/jorc/jorc/internal/leaders"
 	"github.com/jorc/jorc/internal/profile"
@@ -91,7 +92,7 @@ func (e *environment) joinCluster(c *cli.Context, cl *target) error {
 // noteMissing notes that the cluster of members was never created.
 func noteMissing(c *cli.Context, cl *target) {
 	if members, err := cl.Uncreated(c.Context); err == nil && members > 0 {
-		note(c, "cluster %q was never created: %s", cl.Name(), cluster.CreationHint(cl.Name()))
+		note(c, "cluster %q was never created: %s", cl.Name(), fleet.CreationHint(cl.Name()))
 	}
 }
 
@@ -235,7 +236,7 @@ func (e *environment) listMembers(c *cli.Context) error {
 		return err
 	}
 	whole := e.format(c) == formatJSON && !c.IsSet("fields")
-	o := cluster.MembersOptions{Filter: filter, Need: order.Need(), Unreadable: unreadable(c)}
+	o := fleet.MembersOptions{Filter: filter, Need: order.Need(), Unreadable: unreadable(c)}
 	if !c.Bool("count") {
 		for _, column := range columns {
 			o.Need |= column.Need()

@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/inventory"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
@@ -97,7 +98,7 @@ func (e *environment) orchestrate(c *cli.Context) error {
 // warnUnorchestrated reports on stderr that the cluster has no orchestrator, so that
 // what is shown is old.
 func warnUnorchestrated(c *cli.Context, cl *target, effect string) {
-	if _, held, err := cluster.Orchestrator(c.Context, cl.Store()); err == nil && !held {
+	if _, held, err := fleet.Orchestrator(c.Context, cl.Store()); err == nil && !held {
 		note(c, "cluster %q: %v, so %s: start an agent with an orchestrator block", cl.Name(), orchestrator.ErrNoOrchestrator, effect)
 	}
 }
@@ -377,7 +378,7 @@ func (e *environment) showDeps(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	members, err := cl.Members(c.Context, cluster.MembersOptions{Unreadable: unreadable(c)})
+	members, err := cl.Members(c.Context, fleet.MembersOptions{Unreadable: unreadable(c)})
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/text"
 )
@@ -106,7 +107,7 @@ func profileCommand(env *environment) *cli.Command {
 				Usage: "create an ACL token that may write this profile and expires",
 				Description: "Prints its secret and nothing else. Only callers with acl:write can create one; " +
 					"without that right, name a file with a token as token_file of the task.",
-				Flags:  []cli.Flag{&cli.DurationFlag{Name: "ttl", Usage: "life of the token: 1m to 24h", Value: cluster.DefaultTokenTTL}},
+				Flags:  []cli.Flag{&cli.DurationFlag{Name: "ttl", Usage: "life of the token: 1m to 24h", Value: fleet.DefaultTokenTTL}},
 				Action: env.onCluster(env.profileToken),
 			},
 			{

@@ -241,7 +241,7 @@ func TestRunsSayWhyTheyWait(t *testing.T) {
 	says("away", "b: its agent is down")
 }
 
-func (f *fleet) show(id string) (d runs.Detail) {
+func (f *testFleet) show(id string) (d runs.Detail) {
 	f.t.Helper()
 	got := jorc(f.t, f.env, "cluster", "runs", id, "-o", "json")
 	if err := json.Unmarshal([]byte(got.stdout), &d); err != nil {
@@ -250,7 +250,7 @@ func (f *fleet) show(id string) (d runs.Detail) {
 	return d
 }
 
-func (f *fleet) eventually(what string, check func() error) {
+func (f *testFleet) eventually(what string, check func() error) {
 	f.t.Helper()
 	consultest.Eventually(f.t, what, func(context.Context) error { return check() })
 }

@@ -18,14 +18,15 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/workflow"
 )
 
-// fleet is a cluster "prod" whose members run in this process.
-type fleet struct {
+// testFleet is a cluster "prod" whose members run in this process.
+type testFleet struct {
 	t      *testing.T
 	server *consultest.Server
 	dir    string
@@ -35,7 +36,7 @@ type fleet struct {
 	all    sync.WaitGroup
 }
 
-func newFleet(t *testing.T, leaders int, nodes ...string) *fleet {
+func newFleet(t *testing.T, leaders int, nodes ...string) *testFleet {
 	t.Helper()
 	return newFleetOn(t, consultest.Start(t, manyConnections()), leaders, nodes...)
 }
@@ -45,10 +46,10 @@ func manyConnections() consultest.Option {
 	return consultest.WithConfig(map[string]any{"limits": map[string]any{"http_max_conns_per_client": 1000}})
 }
 
-func newFleetOn(t *testing.T, s *consultest.Server, leaders int, nodes ...string) *fleet {
+func newFleetOn(t *testing.T, s *consultest.Server, leaders int, nodes ...string) *testFleet {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	f := &fleet{t: t, server: s, dir: t.TempDir(), env: onServer(t, s), ctx: ctx}
+	f := &testFleet{t: t, server: s, dir: t.TempDir(), env: onServer(t, s), ctx: ctx}
 	f.env["JORC_CLUSTER"], f.env["USER"] = "prod", "ann"
 	t.Cleanup(func() { cancel(); f.all.Wait() })
 	do := doer(t, f.env)
@@ -63,12 +64,12 @@ func newFleetOn(t *testing.T, s *consultest.Server, leaders int, nodes ...string
 
 // up registers a node as if jorc's agent ran there. It has no check of gossip:
 // Consul's leader removes nodes that have one and that it does not know.
-func (f *fleet) up(node string) { f.register(node, consul.HealthPassing) }
+func (f *testFleet) up(node string) { f.register(node, consul.HealthPassing) }
 
 // down registers a node as if it had failed.
-func (f *fleet) down(node string) { f.register(node, consul.HealthCritical) }
+func (f *testFleet) down(node string) { f.register(node, consul.HealthCritical) }
 
-func (f *fleet) register(node, status string) {
+func (f *testFleet) register(node, status string) {
 	f.t.Helper()
 	err := f.server.Client().CatalogRegister(f.t.Context(), &consul.CatalogRegistration{
 		Node: node, Address: "127.0.0.1", Service: &consul.AgentService{ID: "jorc-prod", Service: "jorc"},
@@ -81,7 +82,7 @@ func (f *fleet) register(node, status string) {
 	}
 }
 
-func (f *fleet) work(node string) {
+func (f *testFleet) work(node string) {
 	store := kv.New(f.server.Client(), "jorc/prod")
 	runner := workflow.New(workflow.Options{
 		StateDir: filepath.Join(f.dir, node), Node: node, Environ: []string{"DIR=" + f.dir},
@@ -102,14 +103,14 @@ func (f *fleet) work(node string) {
 	})
 }
 
-func (f *fleet) orchestrate() {
+func (f *testFleet) orchestrate() {
 	o := orchestrator.New(orchestrator.Options{
 		Client: f.server.Client(), Prefix: "jorc", Cluster: "prod", Node: f.server.Node, Interval: 200 * time.Millisecond,
 		Grants: true, RunGrace: f.grace,
 	})
 	f.all.Go(func() { _ = o.Run(f.ctx) })
 	f.eventually("the orchestrator", func() error {
-		there, err := cluster.Orchestrated(f.t.Context(), kv.New(f.server.Client(), "jorc/prod"))
+		there, err := fleet.Orchestrated(f.t.Context(), kv.New(f.server.Client(), "jorc/prod"))
 		if err == nil && !there {
 			err = errors.New("it does not hold the lock")
 		}
@@ -170,9 +171,9 @@ func TestRetryOf(t *testing.T) {
 
 // define makes the record of a member name the workflows that its host defines, as its
 // agent would.
-func (f *fleet) define(node string, workflows ...string) {
+func (f *testFleet) define(node string, workflows ...string) {
 	f.t.Helper()
-	c := cluster.New(f.server.Client(), "jorc", "prod")
+	c := fleet.New(f.server.Client(), "jorc", "prod")
 	if _, err := c.Join(f.t.Context(), node, func(r cluster.Record) (cluster.Record, error) {
 		r.Workflows = cluster.ReportedWorkflows(workflows)
 		return r, nil

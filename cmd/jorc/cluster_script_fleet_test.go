@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/workflow"
@@ -58,7 +58,7 @@ func newRebarFleet(t *testing.T, scripts map[string]string) *rebarFleet {
 	policies := map[string][]string{}
 	for _, node := range append([]string{s.Node}, rebarMembers...) {
 		got := jorc(t, root, "cluster", "bootstrap-acl", "--node", node, "--elector", "--create", "-o", "json")
-		var all []cluster.Policy
+		var all []fleet.Policy
 		if err := json.Unmarshal([]byte(got.stdout), &all); err != nil || len(all) != 5 {
 			t.Fatalf("bootstrap-acl: %+v: %v", got, err)
 		}
@@ -120,7 +120,7 @@ func (f *rebarFleet) up(node string) {
 
 // work does the part of a node in runs, with the node's own token.
 func (f *rebarFleet) work(node string, client *consul.Client, tokenFile string) {
-	c := cluster.New(client, "jorc", "prod")
+	c := fleet.New(client, "jorc", "prod")
 	o := workflow.Options{
 		StateDir: filepath.Join(f.dir, "state-"+node), Node: node, Params: workflow.ParamsOf(c, node), Tokens: workflow.TokensOf(client, "jorc", "prod"),
 		Environ: []string{

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/workflow"
 )
 
@@ -81,7 +81,7 @@ func TestClusterUtilities(t *testing.T) {
 	}
 	tokenFile := writeFile(t, "token", token.stdout)
 	// A member's agent may read the profile, and cannot make tokens.
-	policy := cluster.New(s.Client(), "jorc", "prod").Policies("n1")[0]
+	policy := fleet.New(s.Client(), "jorc", "prod").Policies("n1")[0]
 	root, agent := newScripted(t, s, s.RootToken), newScripted(t, s, s.NewToken(policy.Rules))
 	withFile := "token_file = " + strconv.Quote(tokenFile)
 

@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 )
 
 func says(t *testing.T, o *output, what string) {
@@ -148,7 +148,7 @@ func TestUnholdBeatsWiderHolds(t *testing.T) {
 	t.Parallel()
 	s, env := onShared(t)
 	do := doer(t, env)
-	cl := cluster.New(s.Client(), env["JORC_PREFIX"], "default")
+	cl := fleet.New(s.Client(), env["JORC_PREFIX"], "default")
 	held := func(node, role string) bool {
 		t.Helper()
 		v, err := cl.ControlOf(t.Context(), node)

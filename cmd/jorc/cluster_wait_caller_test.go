@@ -14,6 +14,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
@@ -23,7 +24,7 @@ import (
 
 // scripts makes a member with a role whose workflows are scripts, in which jorc is the
 // program that is tested.
-func (f *fleet) scripts(node, role string, scripts map[string]string) {
+func (f *testFleet) scripts(node, role string, scripts map[string]string) {
 	f.t.Helper()
 	var all []config.Workflow
 	for name, script := range scripts {
@@ -33,10 +34,10 @@ func (f *fleet) scripts(node, role string, scripts map[string]string) {
 }
 
 // member makes a member with a role and workflows.
-func (f *fleet) member(node, role string, all ...config.Workflow) {
+func (f *testFleet) member(node, role string, all ...config.Workflow) {
 	f.t.Helper()
 	client, token := f.agentOf(node)
-	c := cluster.New(client, "jorc", "prod")
+	c := fleet.New(client, "jorc", "prod")
 	var names []string
 	for _, w := range all {
 		names = append(names, w.Name)
@@ -64,13 +65,13 @@ func (f *fleet) member(node, role string, all ...config.Workflow) {
 
 // agentOf returns a client and the token of the agent on a node, with the policy that
 // bootstrap-acl makes for it; without ACLs no token.
-func (f *fleet) agentOf(node string) (*consul.Client, string) {
+func (f *testFleet) agentOf(node string) (*consul.Client, string) {
 	f.t.Helper()
 	if f.server.RootToken == "" {
 		return f.server.Client(), ""
 	}
 	got := jorc(f.t, f.env, "cluster", "bootstrap-acl", "--node", node, "--create", "-o", "json")
-	var all []cluster.Policy
+	var all []fleet.Policy
 	if err := json.Unmarshal([]byte(got.stdout), &all); err != nil || len(all) == 0 {
 		f.t.Fatalf("bootstrap-acl: %+v: %v", got, err)
 	}
@@ -81,7 +82,7 @@ func (f *fleet) agentOf(node string) (*consul.Client, string) {
 	return f.server.ClientWithToken(token.SecretID), token.SecretID
 }
 
-func (f *fleet) release() {
+func (f *testFleet) release() {
 	f.t.Helper()
 	if err := os.WriteFile(filepath.Join(f.dir, "go"), nil, 0o600); err != nil {
 		f.t.Fatal(err)
@@ -100,7 +101,7 @@ test -e "$DIR/go"
 const busyScript = `until test -e "$DIR/go"; do sleep 0.05; done`
 
 // announced waits until a run's job on a node says that it waits.
-func (f *fleet) announced(run, node string) {
+func (f *testFleet) announced(run, node string) {
 	f.t.Helper()
 	f.eventually("the wait of "+run, func() error {
 		p, err := kv.NewText(kv.New(f.server.Client(), "jorc/prod"), "runs/.waits/"+node+"/"+run).Get(f.t.Context())
@@ -239,13 +240,13 @@ func TestGateBesideScript(t *testing.T) {
 			t.Parallel()
 			m := newMachine(t, consultest.Start(t), "http { address = \"127.0.0.1:0\" }\ncluster = \"prod\"\norchestrator { interval = \"1s\" }\n")
 			ctx, cancel := context.WithCancel(context.Background())
-			f := &fleet{t: t, server: m.server, dir: m.dir, env: onServer(t, m.server), ctx: ctx}
+			f := &testFleet{t: t, server: m.server, dir: m.dir, env: onServer(t, m.server), ctx: ctx}
 			t.Cleanup(func() { cancel(); f.all.Wait() })
 			f.env["JORC_CLUSTER"], m.env = "prod", append(m.env, "JORC_CLUSTER=prod")
 			do := doer(t, f.env)
 			do(result{0, "", ""}, "init", "prod")
 			f.scripts("boss", cluster.RoleManager, map[string]string{"script": waitScript, "slo": gate})
-			c, all := cluster.New(m.client, "jorc", "prod"), rollout.New(m.client, "jorc", "prod")
+			c, all := fleet.New(m.client, "jorc", "prod"), rollout.New(m.client, "jorc", "prod")
 			for _, node := range []string{"a", "b"} {
 				do(result{0, "", ""}, "join", "--node", node)
 				f.up(node)

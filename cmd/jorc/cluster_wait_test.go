@@ -7,6 +7,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/fleet"
 )
 
 // TestWaitForVersion: it waits until all members that count run the version,
@@ -15,7 +16,7 @@ func TestWaitForVersion(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, "a", "b")
 	do := doer(t, f.env)
-	cl := cluster.New(f.server.Client(), "jorc", "prod")
+	cl := fleet.New(f.server.Client(), "jorc", "prod")
 	report := func(node, version string) {
 		t.Helper()
 		if _, err := cl.ReportVersion(t.Context(), node, version); err != nil {
@@ -81,7 +82,7 @@ func TestWaitBesideCaller(t *testing.T) {
 	f.orchestrate()
 	do := doer(t, f.env)
 	do(result{0, "mine\n", ""}, "run", "linger", "--filter", `Node == "a"`, "--id", "mine")
-	c := cluster.New(f.server.Client(), "jorc", "prod")
+	c := fleet.New(f.server.Client(), "jorc", "prod")
 	if _, err := c.SetState(t.Context(), "a", cluster.CategoryConfig, cluster.CategoryState{State: "pending"}); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +102,7 @@ func TestWaitForRollout(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, "a", "b")
 	do := doer(t, f.env)
-	if _, err := cluster.New(f.server.Client(), "jorc", "prod").ReportVersion(t.Context(), "a", "v2"); err != nil {
+	if _, err := fleet.New(f.server.Client(), "jorc", "prod").ReportVersion(t.Context(), "a", "v2"); err != nil {
 		t.Fatal(err)
 	}
 	update := func(args ...string) {

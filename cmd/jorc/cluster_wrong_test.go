@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 )
 
 // TestEmptyArguments: an argument from a variable that was not set means
@@ -86,7 +86,7 @@ func TestClusterDenied(t *testing.T) {
 	doer(t, root)(result{0, "", ""}, "init", "default")
 	denied(env)
 	// A member's agent reads, and speaks for itself alone.
-	policy := cluster.New(s.Client(), "jorc", "default").Policies("n")[0]
+	policy := fleet.New(s.Client(), "jorc", "default").Policies("n")[0]
 	env["CONSUL_HTTP_TOKEN"] = s.NewToken(policy.Rules)
 	doer(t, root)(result{0, "", ""}, "join", "--node", "other")
 	do := doer(t, env)

@@ -11,6 +11,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 )
 
 // completed are the words that completion offers for the last of words, if it has
@@ -118,7 +119,7 @@ func TestCompleteNames(t *testing.T) {
 		}
 		mu.Unlock()
 	}
-	c := cluster.New(s.Client(), "jorc", "default")
+	c := fleet.New(s.Client(), "jorc", "default")
 	if _, err := c.Join(t.Context(), "db-1", func(r cluster.Record) (cluster.Record, error) {
 		r.Workflows = []string{"backup", "vacuum"}
 		return r, nil
@@ -136,7 +137,7 @@ func TestCompleteNames(t *testing.T) {
 func TestCompleteQuietly(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t, consultest.WithACL())
-	if _, err := cluster.New(s.Client(), "jorc", "default").Init(t.Context(), cluster.InitOptions{}); err != nil {
+	if _, err := fleet.New(s.Client(), "jorc", "default").Init(t.Context(), fleet.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	members(t, s, "web-1")

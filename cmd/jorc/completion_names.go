@@ -13,8 +13,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/stage"
 )
@@ -143,7 +143,7 @@ func (e *environment) readNames(c *cli.Context, kind nameKind) ([]string, error)
 	case versionNames:
 		return t.VersionNames(c.Context)
 	case clusterNames:
-		return cluster.ClusterNames(c.Context, t.client, t.settings.Prefix)
+		return fleet.ClusterNames(c.Context, t.client, t.settings.Prefix)
 	case serviceNames:
 		services, _, err := t.client.CatalogServices(c.Context, consul.Query{})
 		return slices.Collect(maps.Keys(services)), err

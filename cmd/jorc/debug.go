@@ -10,9 +10,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/diagnostics"
+	"github.com/jorc/jorc/internal/fleet"
 )
 
 func debugCommand(env *environment) *cli.Command {
@@ -51,7 +51,7 @@ func (e *environment) debug(c *cli.Context) (err error) {
 		return err
 	}
 	defer o.Client.Close()
-	o.Cluster = cluster.New(o.Client, o.Config.Prefix, o.Config.Cluster)
+	o.Cluster = fleet.New(o.Client, o.Config.Prefix, o.Config.Cluster)
 
 	parts := diagnostics.Collect(c.Context, o)
 	if err := c.Context.Err(); err != nil {

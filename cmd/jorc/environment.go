@@ -15,9 +15,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/budget"
-	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
@@ -143,7 +143,7 @@ func (e *environment) consul(c *cli.Context) (*consul.Client, *config.Config, er
 
 // target is the cluster that a command acts on.
 type target struct {
-	*cluster.Cluster
+	*fleet.Cluster
 	client   *consul.Client
 	settings *config.Config
 }
@@ -169,7 +169,7 @@ func (e *environment) cluster(c *cli.Context, name string) (*target, error) {
 	if c.Bool("verbose") && !ownFlag {
 		note(c, "cluster %q below prefix %q of Consul at %s", name, settings.Prefix, settings.Consul.Address)
 	}
-	cl := cluster.New(client, settings.Prefix, name).WithValidators(map[string]profile.Validator{runs.ParamRules: runs.CheckRules})
+	cl := fleet.New(client, settings.Prefix, name).WithValidators(map[string]profile.Validator{runs.ParamRules: runs.CheckRules})
 	return &target{cl, client, settings}, nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/converge"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/legacy"
 	"github.com/jorc/jorc/internal/profile"
@@ -59,7 +60,7 @@ var classes = []struct {
 	{catalog.ErrForeign, exitConflict},
 	{catalog.ErrConfigured, exitConflict},
 	{cluster.ErrProvisioned, exitConflict},
-	{cluster.ErrForeignPolicy, exitConflict},
+	{fleet.ErrForeignPolicy, exitConflict},
 	{profile.ErrMismatch, exitConflict},
 	{profile.ErrConflicts, exitConflict},
 	{kv.ErrLockLost, exitStopped},

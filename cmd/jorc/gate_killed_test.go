@@ -14,6 +14,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
@@ -26,7 +27,7 @@ import (
 // DIR/go exists; a process of `jorc agent` orchestrates.
 type gatedFleet struct {
 	*machine
-	cluster *cluster.Cluster
+	cluster *fleet.Cluster
 	store   *kv.Store
 	agent   *process
 }
@@ -40,8 +41,8 @@ orchestrator {
   stage_gates = ["slo"]
 }
 `)
-	f := &gatedFleet{machine: m, cluster: cluster.New(m.client, "jorc", "default"), store: kv.New(m.client, "jorc/default")}
-	f.ok(f.cluster.Init(t.Context(), cluster.InitOptions{}))
+	f := &gatedFleet{machine: m, cluster: fleet.New(m.client, "jorc", "default"), store: kv.New(m.client, "jorc/default")}
+	f.ok(f.cluster.Init(t.Context(), fleet.InitOptions{}))
 	for node, role := range map[string]string{"a": "web", "b": "web", "boss": cluster.RoleManager} {
 		f.ok(nil, m.client.CatalogRegister(t.Context(), &consul.CatalogRegistration{
 			Node: node, Address: "127.0.0.1", Service: &consul.AgentService{ID: "jorc", Service: "jorc"},
@@ -90,7 +91,7 @@ func (f *gatedFleet) replace() {
 	}
 	f.agent = f.machine.agent()
 	f.eventually("the next orchestrator", func() error {
-		held, err := cluster.Orchestrated(f.t.Context(), f.store)
+		held, err := fleet.Orchestrated(f.t.Context(), f.store)
 		if err == nil && !held {
 			err = fmt.Errorf("the lock is free")
 		}

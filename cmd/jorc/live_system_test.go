@@ -14,6 +14,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 )
 
 // TestLiveInTmux: a rollout on a real terminal: hosts as they change, more of them
@@ -24,8 +25,8 @@ func TestLiveInTmux(t *testing.T) {
 	program := builtOnce(t)
 	s := consultest.Start(t)
 	env := onServer(t, s)
-	cl := cluster.New(s.Client(), "jorc", "default")
-	if _, err := cl.Init(t.Context(), cluster.InitOptions{}); err != nil {
+	cl := fleet.New(s.Client(), "jorc", "default")
+	if _, err := cl.Init(t.Context(), fleet.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	const wide = "数据库-1" // which some versions of Consul refuse in requests for one key

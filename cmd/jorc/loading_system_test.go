@@ -12,9 +12,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 )
 
 // memoryGroup makes a control group with that much memory, in version 2 or 1, and returns
@@ -59,7 +59,7 @@ template "t" {
   destination = "DIR/t"
 }
 `)
-	if _, err := cluster.New(s.Client(), "jorc", "default").Init(t.Context(), cluster.InitOptions{}); err != nil {
+	if _, err := fleet.New(s.Client(), "jorc", "default").Init(t.Context(), fleet.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	const keys, size = 40, 400_000

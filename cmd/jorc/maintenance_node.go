@@ -10,6 +10,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/control"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/lease"
 )
 
@@ -86,7 +87,7 @@ func mayBegin(ctx context.Context, cl *target, node string) error {
 	if what, h, halted := s.Control.Halted(); halted {
 		return staysIn(&lease.Refusal{Kind: lease.Paused, Final: true, Reason: what + " " + h.String()})
 	}
-	is, err := cluster.Orchestrated(ctx, cl.Store())
+	is, err := fleet.Orchestrated(ctx, cl.Store())
 	if err == nil && !is {
 		err = staysIn(lease.Unorchestrated())
 	}

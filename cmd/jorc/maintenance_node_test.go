@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/lease"
 )
 
@@ -14,7 +15,7 @@ import (
 func TestMaintenanceOnNode(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, "web-1")
-	cl := cluster.New(f.server.Client(), "jorc", "prod")
+	cl := fleet.New(f.server.Client(), "jorc", "prod")
 	want := func(code int, part string, args ...string) {
 		t.Helper()
 		if got := jorc(t, f.env, append([]string{"maintenance"}, args...)...); got.code != code || !strings.Contains(got.stdout+got.stderr, part) {

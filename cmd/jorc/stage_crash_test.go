@@ -10,6 +10,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 )
 
 // TestStageOfACrashingHost: where each reload of a value kills the agent, the old file returns at
@@ -40,7 +41,7 @@ template "limit" {
 		return d
 	}
 	is := func(state, reason string) error {
-		e, err := cluster.New(m.client, "jorc", "default").Reports().At(s.Node).Get(t.Context())
+		e, err := fleet.New(m.client, "jorc", "default").Reports().At(s.Node).Get(t.Context())
 		if got := e.Value.Stages["edge"]; err != nil || got.State != state || got.Reason != reason {
 			return errors.Join(err, fmt.Errorf("got %+v", got))
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/stage"
@@ -26,7 +27,7 @@ func TestStageCommands(t *testing.T) {
 	do(result{0, "[]\n", ""}, "stage", "list", "-o", "json")
 	do(result{1, "", "jorc: stage \"edge\": no such stage; there are no stages\n"}, "stage", "show", "edge")
 
-	cl := cluster.New(f.server.Client(), "jorc", "prod")
+	cl := fleet.New(f.server.Client(), "jorc", "prod")
 	limit := cluster.StageInputs{List: []cluster.StageInput{{Name: "key app/limit", Digest: "d1"}}}
 	policy := cluster.StagePolicy{MaxParallel: "1"}
 	for node, report := range map[string]cluster.StageReport{
@@ -133,7 +134,7 @@ func TestStageShowsTheBudget(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = lock.Release(context.WithoutCancel(t.Context())) }) // the server ends, too
 	inputs := cluster.StageInputs{List: []cluster.StageInput{{Name: "key app/limit", Digest: "d1"}}}
-	if _, err := cluster.New(f.server.Client(), "jorc", "prod").ReportWriter("web-2").Change(t.Context(), func(r cluster.Report) (cluster.Report, error) {
+	if _, err := fleet.New(f.server.Client(), "jorc", "prod").ReportWriter("web-2").Change(t.Context(), func(r cluster.Report) (cluster.Report, error) {
 		return r.WithStage("edge", cluster.StageReport{Policy: cluster.StagePolicy{MaxParallel: "1"}, Wants: "c1", Changed: inputs}), nil
 	}); err != nil {
 		t.Fatal(err)

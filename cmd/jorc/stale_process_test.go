@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/web"
 )
 
@@ -76,8 +76,8 @@ template "own" {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	cl, rules := cluster.New(s.Client(), "jorc", "default"), ""
-	if _, err := cl.Init(t.Context(), cluster.InitOptions{}); err != nil {
+	cl, rules := fleet.New(s.Client(), "jorc", "default"), ""
+	if _, err := cl.Init(t.Context(), fleet.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range cl.Policies(s.Node) {

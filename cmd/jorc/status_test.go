@@ -9,6 +9,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 )
 
 func TestStatusSession(t *testing.T) {
@@ -53,7 +54,7 @@ func TestStatusSession(t *testing.T) {
 		status repair
 		status failures
 	`)
-	cl := cluster.New(s.Client(), "jorc", "default")
+	cl := fleet.New(s.Client(), "jorc", "default")
 	for node, state := range map[string]cluster.CategoryState{
 		"n3": {State: cluster.StateSuccess, Suspect: "drifted: /etc/x changed after convergence"},
 		"n4": {State: cluster.StateFailed, Detail: "task \"a\": exit code 3: no room (attempt 2)\nbegun\nno room", LogURL: "file:///l"},

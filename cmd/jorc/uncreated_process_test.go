@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 )
 
 const uncreatedConf = `
@@ -57,7 +57,7 @@ func TestClusterNeverCreated(t *testing.T) {
 	const creates = "jorc cluster init prod"
 	s := consultest.Start(t, consultest.WithACL())
 	m := newMachine(t, s, uncreatedConf+"consul { token_file = \"DIR/token\" }\n")
-	for _, p := range cluster.New(s.Client(), "jorc", "prod").Policies(s.Node) {
+	for _, p := range fleet.New(s.Client(), "jorc", "prod").Policies(s.Node) {
 		if strings.Contains(p.Description, "jorc: the agent on") {
 			m.write("token", s.NewToken(p.Rules))
 		}

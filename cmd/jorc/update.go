@@ -14,6 +14,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/converge"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/text"
 )
@@ -176,7 +177,7 @@ func (e *environment) pendingUpdate(c *cli.Context) error {
 	if _, _, err := e.consul(c); err != nil {
 		return err
 	}
-	local, localErr := cluster.ReadVersionFile(file)
+	local, localErr := converge.ReadVersionFile(file)
 	desired, desiredErr := e.desired(c)
 	if errors.Is(desiredErr, cluster.ErrNoCluster) {
 		return &exitError{code: int(cluster.NoDesiredVersion), err: desiredErr}
@@ -202,7 +203,7 @@ func (e *environment) reportVersion(c *cli.Context, host string) error {
 		if err != nil {
 			return err
 		}
-		version, err = cluster.ReadVersionFile(file)
+		version, err = converge.ReadVersionFile(file)
 		if errors.Is(err, cluster.ErrNoVersion) {
 			note(c, "nothing to report: %v", err)
 			return nil
@@ -321,9 +322,9 @@ func (e *environment) localVersion(c *cli.Context) error {
 		return err
 	}
 	if args := arguments(c); len(args) == 1 {
-		return cluster.WriteVersionFile(file, args[0])
+		return converge.WriteVersionFile(file, args[0])
 	}
-	version, err := cluster.ReadVersionFile(file)
+	version, err := converge.ReadVersionFile(file)
 	if errors.Is(err, cluster.ErrNoVersion) && e.format(c) == formatJSON {
 		_ = e.writeJSON(c.App.Writer, versionAnswer{}) // the error counts
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -23,7 +24,7 @@ func newOperated(t *testing.T) *operated {
 	o := &operated{t: t, s: consultest.Start(t)}
 	o.env = onServer(t, o.s)
 	o.env["USER"] = "ann"
-	if _, err := cluster.New(o.s.Client(), "jorc", "default").Init(t.Context(), cluster.InitOptions{}); err != nil {
+	if _, err := fleet.New(o.s.Client(), "jorc", "default").Init(t.Context(), fleet.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	members(t, o.s, "n1", "n2", "n3")
@@ -56,7 +57,7 @@ func (o *operated) want(line string, code int, parts ...string) {
 func (o *operated) report(version string, names ...string) {
 	o.t.Helper()
 	for _, node := range names {
-		if _, err := cluster.New(o.s.Client(), "jorc", "default").ReportVersion(o.t.Context(), node, version); err != nil {
+		if _, err := fleet.New(o.s.Client(), "jorc", "default").ReportVersion(o.t.Context(), node, version); err != nil {
 			o.t.Fatal(err)
 		}
 	}
@@ -74,7 +75,7 @@ func (o *operated) document() rollout.Document {
 // record makes the record of a member name workflows, as its agent would.
 func (o *operated) record(node string, workflows, static []string) {
 	o.t.Helper()
-	if _, err := cluster.New(o.s.Client(), "jorc", "default").Join(o.t.Context(), node, func(r cluster.Record) (cluster.Record, error) {
+	if _, err := fleet.New(o.s.Client(), "jorc", "default").Join(o.t.Context(), node, func(r cluster.Record) (cluster.Record, error) {
 		r.Workflows, r.Static = workflows, static
 		return r, nil
 	}); err != nil {

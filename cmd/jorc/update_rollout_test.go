@@ -8,6 +8,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/rollout"
 )
@@ -16,7 +17,7 @@ import (
 // there.
 func members(t *testing.T, s *consultest.Server, names ...string) {
 	t.Helper()
-	c := cluster.New(s.Client(), "jorc", "default")
+	c := fleet.New(s.Client(), "jorc", "default")
 	for _, node := range names {
 		_, err := c.Join(t.Context(), node, func(r cluster.Record) (cluster.Record, error) {
 			r.Roles = []string{"web"}
@@ -68,11 +69,11 @@ func TestRolloutSession(t *testing.T) {
 	s := consultest.Start(t)
 	env := onServer(t, s)
 	env["USER"] = "ann"
-	if _, err := cluster.New(s.Client(), "jorc", "default").Init(t.Context(), cluster.InitOptions{}); err != nil {
+	if _, err := fleet.New(s.Client(), "jorc", "default").Init(t.Context(), fleet.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	members(t, s, "n1", "n2", "n3", "n4")
-	cl := cluster.New(s.Client(), "jorc", "default")
+	cl := fleet.New(s.Client(), "jorc", "default")
 	report := func(version string, names ...string) {
 		t.Helper()
 		for _, node := range names {

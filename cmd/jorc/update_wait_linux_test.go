@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 )
 
 // TestUpdateWaitOnTerminal: who looks sees how far the rollout has come, and
@@ -19,7 +19,7 @@ func TestUpdateWaitOnTerminal(t *testing.T) {
 	program := builtOnce(t) // Consul removes hosts that are not part of gossip after a minute
 	s := consultest.Start(t)
 	env := onServer(t, s)
-	if _, err := cluster.New(s.Client(), "jorc", "default").Init(t.Context(), cluster.InitOptions{}); err != nil {
+	if _, err := fleet.New(s.Client(), "jorc", "default").Init(t.Context(), fleet.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	members(t, s, "n1", "n2")
@@ -46,7 +46,7 @@ func TestUpdateWaitOnTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = wait.Process.Kill() }) // it may have ended
-	cl := cluster.New(s.Client(), "jorc", "default")
+	cl := fleet.New(s.Client(), "jorc", "default")
 	for i, node := range []string{"n1", "n2"} {
 		says(t, &screen, []string{" 0 / 2", " 1 / 2"}[i])
 		if _, err := cl.ReportVersion(t.Context(), node, "v1"); err != nil {

@@ -19,6 +19,8 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/converge"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/workflow"
 )
@@ -298,7 +300,7 @@ func (e *environment) runner(c *cli.Context, settings *config.Config) (*workflow
 		Requirements: workflow.FromBlocker(blocker.New(dns, blocker.FromClient(client))), Log: log,
 	}
 	if !c.Bool("alone") {
-		o.Params, o.Tokens = workflow.ParamsOf(cluster.New(client, settings.Prefix, settings.Cluster), node), workflow.TokensOf(client, settings.Prefix, settings.Cluster)
+		o.Params, o.Tokens = workflow.ParamsOf(fleet.New(client, settings.Prefix, settings.Cluster), node), workflow.TokensOf(client, settings.Prefix, settings.Cluster)
 	}
 	if o.Store, err = workflow.NewStore(settings.LogStore); err != nil {
 		note(c, "complete logs are kept on this host only: %v", err)
@@ -331,7 +333,7 @@ func nodeName(ctx context.Context, client *consul.Client, settings *config.Confi
 
 // hostVersion is the version in the version file; empty if that holds none.
 func hostVersion(c *cli.Context, settings *config.Config) string {
-	version, err := cluster.ReadVersionFile(settings.VersionFile)
+	version, err := converge.ReadVersionFile(settings.VersionFile)
 	if err != nil && !errors.Is(err, cluster.ErrNoVersion) {
 		note(c, "%v; continuing without a version", err)
 		return ""

@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jorc/jorc/internal/catalog"
-	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/command"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
@@ -26,6 +25,7 @@ import (
 	"github.com/jorc/jorc/internal/converge"
 	"github.com/jorc/jorc/internal/diagnostics"
 	"github.com/jorc/jorc/internal/durable"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/fleetlock"
 	"github.com/jorc/jorc/internal/lease"
 	"github.com/jorc/jorc/internal/slots"
@@ -112,11 +112,11 @@ type Agent struct {
 
 	mu         sync.Mutex
 	conf       *config.Config
-	gen        *generation           // the running one
-	leadership *leadership           // of the parts, one after the other
-	report     *cluster.ReportWriter // likewise: the next part knows what the last one wrote
-	part       *part                 // nil: the node's name is not known yet
-	node       string                // its name in Consul, once known
+	gen        *generation         // the running one
+	leadership *leadership         // of the parts, one after the other
+	report     *fleet.ReportWriter // likewise: the next part knows what the last one wrote
+	part       *part               // nil: the node's name is not known yet
+	node       string              // its name in Consul, once known
 	reload     reloadResult
 
 	unhealthy string // why the engine counts as stuck; empty: it answers

@@ -12,6 +12,7 @@ import (
 	"github.com/jorc/jorc/internal/budget"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
@@ -20,7 +21,7 @@ import (
 
 func (f *grantFleet) budget(b *pace.Budget) {
 	f.t.Helper()
-	if _, err := cluster.New(f.client, "jorc", "default").SetBudget(f.t.Context(), b); err != nil {
+	if _, err := fleet.New(f.client, "jorc", "default").SetBudget(f.t.Context(), b); err != nil {
 		f.t.Fatal(err)
 	}
 }
@@ -132,7 +133,7 @@ func TestBudgetCountsWhatFellOut(t *testing.T) {
 // account is who is out of service.
 func (f *grantFleet) account() *pace.Account {
 	f.t.Helper()
-	c := cluster.New(f.client, "jorc", "default")
+	c := fleet.New(f.client, "jorc", "default")
 	s, err := c.Load(f.t.Context(), cluster.NeedState)
 	if err != nil {
 		f.t.Fatal(err)
@@ -154,7 +155,7 @@ func (f *grantFleet) account() *pace.Account {
 
 func (f *grantFleet) ask(id string, q runs.Request) {
 	f.t.Helper()
-	if _, _, err := runs.New(cluster.New(f.client, "jorc", "default").Store()).Ask(f.t.Context(), id, q, "ann"); err != nil {
+	if _, _, err := runs.New(fleet.New(f.client, "jorc", "default").Store()).Ask(f.t.Context(), id, q, "ann"); err != nil {
 		f.t.Fatal(err)
 	}
 }
@@ -163,7 +164,7 @@ func (f *grantFleet) ask(id string, q runs.Request) {
 func (f *grantFleet) wantRun(id, what string, ok func(runs.Detail) bool) (d runs.Detail) {
 	f.t.Helper()
 	f.eventually(id+" "+what, func() (err error) {
-		if d, err = runs.New(cluster.New(f.client, "jorc", "default").Store()).Show(f.t.Context(), id); err == nil && !ok(d) {
+		if d, err = runs.New(fleet.New(f.client, "jorc", "default").Store()).Show(f.t.Context(), id); err == nil && !ok(d) {
 			err = fmt.Errorf("it is %s (%s): %+v", d.State, d.Why, d.Members)
 		}
 		return err
@@ -265,7 +266,7 @@ func TestDisturbsAsAsked(t *testing.T) {
 	t.Parallel()
 	f := newGrantFleet(t, 2)
 	f.budget(&pace.Budget{MaxOut: pace.Amount{N: 1}})
-	c := cluster.New(f.client, "jorc", "default")
+	c := fleet.New(f.client, "jorc", "default")
 	if _, err := c.Hold(t.Context(), cluster.Scope{Node: "h1"}, cluster.Hold{By: "ann", Reason: "disk"}); err != nil {
 		t.Fatal(err)
 	}

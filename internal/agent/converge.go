@@ -9,9 +9,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/converge"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/inventory"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/rollout"
@@ -65,7 +65,7 @@ func (u *unorchestrated) during(ctx context.Context, wait func() error) error {
 		if concurrency.Sleep(watch, takeover) != nil {
 			return
 		}
-		_ = cluster.WatchOrchestrated(watch, u.store, func(is bool) { u.is.Store(!is) }) // ends with watch
+		_ = fleet.WatchOrchestrated(watch, u.store, func(is bool) { u.is.Store(!is) }) // ends with watch
 	})
 	defer u.is.Store(false)
 	defer watching.Wait()
@@ -95,7 +95,7 @@ func heldByFile(stateDir string) error {
 // cycle returns the cycle of static requirements that contains this host: each
 // member waits for the next, and the last for the first. It reads all members.
 func (p *part) cycle(ctx context.Context) ([]string, error) {
-	members, err := p.cluster.Members(ctx, cluster.MembersOptions{})
+	members, err := p.cluster.Members(ctx, fleet.MembersOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ func (p *part) cycle(ctx context.Context) ([]string, error) {
 
 // version returns the version that this host runs; empty if it is unknown.
 func (p *part) version() string {
-	v, err := cluster.ReadVersionFile(p.conf.VersionFile)
+	v, err := converge.ReadVersionFile(p.conf.VersionFile)
 	if err != nil {
 		return ""
 	}

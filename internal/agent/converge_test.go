@@ -14,11 +14,12 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/converge"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/web"
 )
 
-func (h *host) ledger() *cluster.Cluster { return cluster.New(h.client, "jorc", "default") }
+func (h *host) ledger() *fleet.Cluster { return fleet.New(h.client, "jorc", "default") }
 
 func (h *host) trigger(version string) {
 	h.t.Helper()

@@ -12,6 +12,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/converge"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/stage"
@@ -70,7 +71,7 @@ func TestDrained(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := newHost(t, consultest.Start(t), drainedConf)
-			if _, err := h.cluster().Init(t.Context(), cluster.InitOptions{}); err != nil {
+			if _, err := h.cluster().Init(t.Context(), fleet.InitOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			h.put("k", "1")

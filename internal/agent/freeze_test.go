@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
-func (f *grantFleet) cluster() *cluster.Cluster { return cluster.New(f.client, "jorc", "default") }
+func (f *grantFleet) cluster() *fleet.Cluster { return fleet.New(f.client, "jorc", "default") }
 
 // freeze adds a freeze that began already.
 func (f *grantFleet) freeze(id string, long time.Duration, roles ...string) (end time.Time) {

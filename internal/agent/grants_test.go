@@ -27,6 +27,7 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/durable"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/pace"
@@ -168,7 +169,7 @@ func newGrantFleet(t *testing.T, n int, requires ...config.Requires) *grantFleet
 		hosts: map[string]*grantHost{}, out: map[string]bool{}, toHosts: &gatekeeper{},
 	}
 	f.client = f.server.Client()
-	if _, err := cluster.New(f.client, "jorc", "default").Init(t.Context(), cluster.InitOptions{}); err != nil {
+	if _, err := fleet.New(f.client, "jorc", "default").Init(t.Context(), fleet.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := f.rollouts().Trigger(t.Context(), rollout.Request{Version: "v1"}); err != nil {
@@ -297,7 +298,7 @@ func (f *grantFleet) at(version string) error {
 
 func (f *grantFleet) report(name string) cluster.Report {
 	f.t.Helper()
-	d, _, err := cluster.New(f.client, "jorc", "default").Report(f.t.Context(), name)
+	d, _, err := fleet.New(f.client, "jorc", "default").Report(f.t.Context(), name)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -482,7 +483,7 @@ func TestGrantsAcceptedLate(t *testing.T) {
 				}
 				late = body
 				if voided {
-					if _, err := cluster.New(f.client, "jorc", "default").Pause(t.Context(), cluster.Hold{By: "ann"}); err != nil {
+					if _, err := fleet.New(f.client, "jorc", "default").Pause(t.Context(), cluster.Hold{By: "ann"}); err != nil {
 						t.Error(err)
 					}
 				}
@@ -504,7 +505,7 @@ func TestGrantsAcceptedLate(t *testing.T) {
 				if got := f.accepted(); len(got) > 0 {
 					t.Errorf("%v accepted while the cluster is paused", got)
 				}
-				if _, err := cluster.New(f.client, "jorc", "default").Resume(t.Context()); err != nil {
+				if _, err := fleet.New(f.client, "jorc", "default").Resume(t.Context()); err != nil {
 					t.Error(err)
 				}
 			}

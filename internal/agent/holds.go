@@ -19,13 +19,14 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/converge"
 	"github.com/jorc/jorc/internal/filewatch"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 )
 
 // holds knows why this host is held: the file "hold" in its state directory, or the
 // holds in the cluster's control of the node, its roles or the whole cluster.
 type holds struct {
-	cluster   *cluster.Cluster
+	cluster   *fleet.Cluster
 	node      string
 	stateDir  string
 	log       hclog.Logger
@@ -54,7 +55,7 @@ type holds struct {
 // each has been read once.
 const holdSources = 4
 
-func newHolds(c *cluster.Cluster, node, stateDir string, log hclog.Logger) *holds {
+func newHolds(c *fleet.Cluster, node, stateDir string, log hclog.Logger) *holds {
 	return &holds{cluster: c, node: node, stateDir: stateDir, log: log, sources: map[string]error{}, ends: concurrency.NewSignal()}
 }
 

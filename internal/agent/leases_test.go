@@ -18,6 +18,7 @@ import (
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/lease"
 	"github.com/jorc/jorc/internal/pace"
 )
@@ -464,7 +465,7 @@ func TestLeaseHalts(t *testing.T) {
 	t.Parallel()
 	f := newGrantFleet(t, 2)
 	f.orchestrated()
-	c := cluster.New(f.client, "jorc", "default")
+	c := fleet.New(f.client, "jorc", "default")
 	h := f.hosts["h0"]
 	must := func(_ bool, err error) {
 		t.Helper()
@@ -500,7 +501,7 @@ func TestLeaseWithinABudget(t *testing.T) {
 	t.Parallel()
 	f := newGrantFleet(t, 6)
 	f.orchestrated()
-	c := cluster.New(f.client, "jorc", "default")
+	c := fleet.New(f.client, "jorc", "default")
 	if _, err := c.SetBudget(t.Context(), &pace.Budget{MaxOut: pace.Amount{N: 2}}); err != nil {
 		t.Fatal(err)
 	}
@@ -668,7 +669,7 @@ func TestLeaseOrdered(t *testing.T) {
 	t.Parallel()
 	f := newGrantFleet(t, 2)
 	f.orchestrated()
-	c := cluster.New(f.client, "jorc", "default")
+	c := fleet.New(f.client, "jorc", "default")
 	h, other := f.hosts["h0"], f.hosts["h1"]
 	place := func(node, id string) error {
 		return lease.Place(t.Context(), c, node, lease.NewOrder(lease.Request{ID: id, Reason: "a disk"}, "ann"))

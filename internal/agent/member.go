@@ -17,6 +17,7 @@ import (
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/leaders"
 	"github.com/jorc/jorc/internal/profile"
@@ -90,7 +91,7 @@ func (p memberParams) Watch(ctx context.Context, handle func(profile.Params, err
 	if err != nil {
 		return err
 	}
-	return cluster.New(p.agent.client, p.conf.Prefix, p.conf.Cluster).ParamsOf(node).Watch(ctx, handle)
+	return fleet.New(p.agent.client, p.conf.Prefix, p.conf.Cluster).ParamsOf(node).Watch(ctx, handle)
 }
 
 // runMember keeps the host's member record up to date, takes part in elections and
@@ -103,7 +104,7 @@ func (p *part) runMember(ctx context.Context) error {
 	log := p.log.Named("cluster")
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		keeper := p.cluster.NewRecordSync(cluster.RecordSyncOptions{Node: p.node, Name: agentName(p.conf.StateDir), Files: files, Log: log})
+		keeper := p.cluster.NewRecordSync(fleet.RecordSyncOptions{Node: p.node, Name: agentName(p.conf.StateDir), Files: files, Log: log})
 		p.keeper.Store(keeper)
 		if err := p.createCluster(ctx, log); err != nil {
 			return nil // ctx ended
@@ -141,7 +142,7 @@ func (p *part) createCluster(ctx context.Context, log hclog.Logger) error {
 		}
 		created := false
 		if err == nil {
-			created, err = p.cluster.Init(ctx, cluster.InitOptions{})
+			created, err = p.cluster.Init(ctx, fleet.InitOptions{})
 		}
 		switch {
 		case created:
@@ -149,9 +150,9 @@ func (p *part) createCluster(ctx context.Context, log hclog.Logger) error {
 		case errors.Is(err, consul.ErrUnreachable), errors.Is(err, consul.ErrOutcomeUnknown), errors.Is(err, consul.ErrRateLimited):
 			return err
 		case errors.Is(err, consul.ErrDenied):
-			log.Warn("the cluster was never created, and this agent's token may not create it: "+cluster.CreationHint(name), "cluster", name)
+			log.Warn("the cluster was never created, and this agent's token may not create it: "+fleet.CreationHint(name), "cluster", name)
 		case err != nil:
-			log.Warn("the cluster was never created, and cannot be: "+cluster.CreationHint(name), "cluster", name, "error", err)
+			log.Warn("the cluster was never created, and cannot be: "+fleet.CreationHint(name), "cluster", name, "error", err)
 		}
 		return nil
 	}, nil)

@@ -10,10 +10,11 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/profile"
 )
 
-func (h *host) cluster() *cluster.Cluster { return cluster.New(h.client, "jorc", "default") }
+func (h *host) cluster() *fleet.Cluster { return fleet.New(h.client, "jorc", "default") }
 
 // wantRecord waits until the host's member record is as wanted.
 func (h *host) wantRecord(what string, wanted func(cluster.Record) bool) {
@@ -160,7 +161,7 @@ func TestLeading(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, consultest.Start(t), leadingConf)
 	c := h.cluster()
-	if _, err := c.Init(t.Context(), cluster.InitOptions{Leaders: 1}); err != nil {
+	if _, err := c.Init(t.Context(), fleet.InitOptions{Leaders: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.MkdirAll(h.path("state"), 0o700); err != nil {
@@ -229,7 +230,7 @@ workflow "react" {
 }
 `)
 	c := h.cluster()
-	if _, err := c.Init(t.Context(), cluster.InitOptions{Leaders: 1}); err != nil {
+	if _, err := c.Init(t.Context(), fleet.InitOptions{Leaders: 1}); err != nil {
 		t.Fatal(err)
 	}
 	h.put("site/config", "1")
@@ -264,7 +265,7 @@ func TestOnLeadAfterReload(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, consultest.Start(t), leadingConf)
 	c := h.cluster()
-	if _, err := c.Init(t.Context(), cluster.InitOptions{Leaders: 1}); err != nil {
+	if _, err := c.Init(t.Context(), fleet.InitOptions{Leaders: 1}); err != nil {
 		t.Fatal(err)
 	}
 	h.start()
@@ -291,7 +292,7 @@ func TestOnLeadEndsDuringReload(t *testing.T) {
 	t.Parallel()
 	conf := strings.Replace(leadingConf, "echo leads >>DIR/told", "echo leads >>DIR/told; until [ -e DIR/end ]; do sleep 0.05; done", 1)
 	h := newHost(t, consultest.Start(t), conf)
-	if _, err := h.cluster().Init(t.Context(), cluster.InitOptions{Leaders: 1}); err != nil {
+	if _, err := h.cluster().Init(t.Context(), fleet.InitOptions{Leaders: 1}); err != nil {
 		t.Fatal(err)
 	}
 	var want []string

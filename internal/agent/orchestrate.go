@@ -6,8 +6,8 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/workflow"
@@ -59,7 +59,7 @@ func (p *part) orchestrate(ctx context.Context) error {
 // being a member: if the cluster has no manager, workflows for managers run on the
 // host of the orchestrator.
 type guestCluster struct {
-	cluster  *cluster.Watched
+	cluster  *fleet.Watched
 	node     string
 	holds    *holds
 	managing *workflow.Runner
@@ -78,7 +78,7 @@ func (p *part) newGuestClusters(o workflow.Options) []*guestCluster {
 			continue
 		}
 		guest := &guestCluster{
-			cluster: cluster.New(p.client, p.conf.Prefix, name).WatchedBy(p.node), node: p.node, version: p.version,
+			cluster: fleet.New(p.client, p.conf.Prefix, name).WatchedBy(p.node), node: p.node, version: p.version,
 			log: p.log.With("cluster", name),
 		}
 		guest.holds = newHolds(guest.cluster.Cluster, p.node, p.conf.StateDir, guest.log)

@@ -21,6 +21,7 @@ import (
 	"github.com/jorc/jorc/internal/converge"
 	"github.com/jorc/jorc/internal/durable"
 	"github.com/jorc/jorc/internal/expiry"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/lease"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/stage"
@@ -49,11 +50,11 @@ type part struct {
 	templateProblems concurrency.Latest[[]cluster.TemplateProblem] // that are reported
 
 	client  *consul.Client
-	cluster *cluster.Watched
+	cluster *fleet.Watched
 	blocker *blocker.Blocker
 	holds   *holds
 	checks  *checks
-	report  *cluster.ReportWriter // the host's; all parts write through it
+	report  *fleet.ReportWriter // the host's; all parts write through it
 	host    *change.Host
 
 	maintenance jobMaintenance // of the host, for jobs of runs
@@ -63,10 +64,10 @@ type part struct {
 	leadership  *leadership
 	steppedDown chan struct{} // closed when a leader that was replaced while it was away has stepped down
 
-	keeper    atomic.Pointer[cluster.RecordSync] // nil: not started, or the configuration does not make this host a member
-	converge  *converge.Converger                // nil: this host has no static configuration
-	admission *admission                         // of converge
-	stages    *stage.Hosts                       // nil in a simulated host
+	keeper    atomic.Pointer[fleet.RecordSync] // nil: not started, or the configuration does not make this host a member
+	converge  *converge.Converger              // nil: this host has no static configuration
+	admission *admission                       // of converge
+	stages    *stage.Hosts                     // nil in a simulated host
 	leases    *lease.Host
 	// unorchestrated: no orchestrator runs, and this host waits for a grant.
 	unorchestrated struct{ grant, files unorchestrated }
@@ -177,7 +178,7 @@ func relevant(c *config.Config) config.Config {
 // newPart builds a part. It does no I/O.
 func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 	p := &part{
-		conf: c, node: node, client: a.client, cluster: cluster.New(a.client, c.Prefix, c.Cluster).WatchedBy(node),
+		conf: c, node: node, client: a.client, cluster: fleet.New(a.client, c.Prefix, c.Cluster).WatchedBy(node),
 		log: a.o.Log, processes: a.processes, processesChanged: a.processesChanged, stages: a.stages, leases: a.leases,
 		templatesChanged: a.templatesChanged, filesChanged: a.filesChanged, expiringChanged: a.expiring.changed, templateReports: a.o.TemplateReports.orDefault(),
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/converge"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -106,7 +107,7 @@ func TestSimulate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := cluster.New(client, "jorc", "default").Init(t.Context(), cluster.InitOptions{}); err != nil {
+	if _, err := fleet.New(client, "jorc", "default").Init(t.Context(), fleet.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
@@ -122,7 +123,7 @@ func TestSimulate(t *testing.T) {
 		t.Fatal(err)
 	}
 	consultest.Eventually(t, "the version", func(ctx context.Context) error {
-		d, _, err := cluster.New(client, "jorc", "default").Report(ctx, "simulated")
+		d, _, err := fleet.New(client, "jorc", "default").Report(ctx, "simulated")
 		if err == nil {
 			err = contains(d.Version, "v1")
 		}
@@ -134,7 +135,7 @@ func TestSimulate(t *testing.T) {
 	if all, err := client.AgentServices(t.Context(), ""); err != nil || len(all) > 0 {
 		t.Errorf("services of the agent = %v, %v; want none", all, err)
 	}
-	members, err := cluster.New(client, "jorc", "default").Members(t.Context(), cluster.MembersOptions{})
+	members, err := fleet.New(client, "jorc", "default").Members(t.Context(), fleet.MembersOptions{})
 	if err != nil || len(members) != 1 || members[0].Zone != "z1" {
 		t.Errorf("members = %+v, %v", members, err)
 	}

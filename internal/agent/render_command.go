@@ -8,9 +8,9 @@ import (
 	"sort"
 	"sync"
 
-	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/fixture"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/replace"
 	"github.com/jorc/jorc/internal/text"
 	"github.com/jorc/jorc/internal/watch"
@@ -147,7 +147,7 @@ func (a *Agent) Record(ctx context.Context, name string) (*fixture.Record, error
 	if err := a.unreached(engine.Once(ctx)); err != nil {
 		return nil, err
 	}
-	document, err := cluster.New(a.client, a.conf.Prefix, a.conf.Cluster).Profile(ctx)
+	document, err := fleet.New(a.client, a.conf.Prefix, a.conf.Cluster).Profile(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("find out which params are secret: %w", err)
 	}

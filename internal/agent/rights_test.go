@@ -7,6 +7,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/rollout"
@@ -48,7 +49,7 @@ template "t" {
   reload       = ["true"]
 }
 `)
-	if _, err := h.cluster().Init(t.Context(), cluster.InitOptions{}); err != nil {
+	if _, err := h.cluster().Init(t.Context(), fleet.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range h.cluster().Policies(s.Node) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
@@ -46,7 +47,7 @@ func (h *host) maintenance() string {
 func TestRollout(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, consultest.Start(t), rolloutConf)
-	if _, err := h.cluster().Init(t.Context(), cluster.InitOptions{}); err != nil {
+	if _, err := h.cluster().Init(t.Context(), fleet.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	h.start()
@@ -72,7 +73,7 @@ func TestRollout(t *testing.T) {
 	if m := h.maintenance(); m != "" {
 		t.Errorf("the host is still in maintenance: %s", m)
 	}
-	d, _, err := cluster.New(h.client, "jorc", "default").Report(t.Context(), h.server.Node)
+	d, _, err := fleet.New(h.client, "jorc", "default").Report(t.Context(), h.server.Node)
 	if err != nil || d.Answered(cluster.VersionChange).State != cluster.GrantDone || d.Answered(cluster.VersionChange).Tag != "v1" {
 		t.Errorf("the host says of its grant %+v, %v", d.Answered(cluster.VersionChange), err)
 	}
@@ -101,7 +102,7 @@ workflow "converge" {
   task "nothing" { command = ["true"] }
 }
 `)
-	if _, err := h.cluster().Init(t.Context(), cluster.InitOptions{}); err != nil {
+	if _, err := h.cluster().Init(t.Context(), fleet.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	h.start()

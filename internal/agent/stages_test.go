@@ -13,6 +13,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/stage"
@@ -77,7 +78,7 @@ func (h *host) wantStageState(want string) stage.Status {
 
 func newStagedHost(t *testing.T, conf string) *host {
 	h := newHost(t, consultest.Start(t), conf)
-	if _, err := h.cluster().Init(t.Context(), cluster.InitOptions{}); err != nil {
+	if _, err := h.cluster().Init(t.Context(), fleet.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	h.put("app/limit", "1")
@@ -139,7 +140,7 @@ func TestStageRestores(t *testing.T) {
 func TestStatusOfTurns(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, consultest.Start(t), strings.Replace(stagedConf, `orchestrator { interval = "1s" }`, "", 1))
-	if _, err := h.cluster().Init(t.Context(), cluster.InitOptions{}); err != nil {
+	if _, err := h.cluster().Init(t.Context(), fleet.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	h.put("app/limit", "1")
@@ -393,7 +394,7 @@ func TestStageReloadFails(t *testing.T) {
 func TestStageFound(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, consultest.Start(t), stagedConf)
-	if _, err := h.cluster().Init(t.Context(), cluster.InitOptions{}); err != nil {
+	if _, err := h.cluster().Init(t.Context(), fleet.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	h.put("app/limit", "1")
@@ -428,7 +429,7 @@ workflow "slo" {
 
 func startGatedHost(t *testing.T, conf string) *host {
 	h := newHost(t, consultest.Start(t), conf)
-	if _, err := h.cluster().Init(t.Context(), cluster.InitOptions{}); err != nil {
+	if _, err := h.cluster().Init(t.Context(), fleet.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	h.put("app/limit", "1")
@@ -493,7 +494,7 @@ func TestStageGateHolds(t *testing.T) {
 			conf := gatedConf("gate = \"slo\"\n" + test.block)
 			conf = strings.Replace(conf, `["slo"]`, test.gates, 1)
 			h := newHost(t, consultest.Start(t), conf)
-			if _, err := h.cluster().Init(t.Context(), cluster.InitOptions{}); err != nil {
+			if _, err := h.cluster().Init(t.Context(), fleet.InitOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			h.put("app/limit", "1")

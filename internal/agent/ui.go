@@ -6,10 +6,10 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/ui"
 )
 
@@ -19,7 +19,7 @@ type fleetUI struct {
 	fleets *ui.Fleets
 	server *ui.Server
 	// watchers are those of the orchestrators, by cluster.
-	watchers map[string]*concurrency.Latest[*cluster.Watcher]
+	watchers map[string]*concurrency.Latest[*fleet.Watcher]
 }
 
 // newFleetUI is nil without a ui block.
@@ -28,9 +28,9 @@ func newFleetUI(c *config.Config, client *consul.Client, pages ui.Pages, log hcl
 	if c.UI == nil || len(clusters) == 0 {
 		return nil, nil
 	}
-	u := &fleetUI{watchers: map[string]*concurrency.Latest[*cluster.Watcher]{}}
+	u := &fleetUI{watchers: map[string]*concurrency.Latest[*fleet.Watcher]{}}
 	for _, name := range clusters {
-		u.watchers[name] = new(concurrency.Latest[*cluster.Watcher])
+		u.watchers[name] = new(concurrency.Latest[*fleet.Watcher])
 	}
 	u.fleets = ui.NewFleets(ui.FleetOptions{
 		Client: client, Prefix: c.Prefix, Default: clusters[0], Only: clusters, Watchers: u.watchers, Log: log,
@@ -42,7 +42,7 @@ func newFleetUI(c *config.Config, client *consul.Client, pages ui.Pages, log hcl
 
 // watcher is what an orchestrator shares its watcher of a cluster through; nil: it is not
 // shown.
-func (u *fleetUI) watcher(name string) *concurrency.Latest[*cluster.Watcher] {
+func (u *fleetUI) watcher(name string) *concurrency.Latest[*fleet.Watcher] {
 	if u == nil {
 		return nil
 	}

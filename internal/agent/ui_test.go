@@ -11,6 +11,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 )
 
@@ -64,7 +65,7 @@ func TestUISharesWatcher(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t)
 	proxy := s.Proxy()
-	c := cluster.New(s.Client(), "jorc", "default")
+	c := fleet.New(s.Client(), "jorc", "default")
 	lock, err := c.Store().Lock(t.Context(), cluster.OrchestratorLock, kv.LeaseOptions{})
 	if err != nil {
 		t.Fatal(err)

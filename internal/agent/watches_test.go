@@ -14,6 +14,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 )
 
@@ -76,7 +77,7 @@ workflow "converge" {
 `)
 	b, address := inFront(t, s)
 	h.address = address
-	if _, err := h.cluster().Init(t.Context(), cluster.InitOptions{}); err != nil {
+	if _, err := h.cluster().Init(t.Context(), fleet.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	held, err := h.cluster().Store().Lock(t.Context(), cluster.KeyElection, kv.LeaseOptions{Holder: kv.Holder{Node: "another"}})
@@ -117,7 +118,7 @@ workflow "converge" {
 func TestOtherLayout(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, consultest.Start(t), "member {}\n")
-	if _, err := h.cluster().Init(t.Context(), cluster.InitOptions{}); err != nil {
+	if _, err := h.cluster().Init(t.Context(), fleet.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	h.put("jorc/default/"+cluster.KeyLayout, "99")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/runs"
 )
@@ -26,7 +27,7 @@ workflow "hello" {
 }
 `)
 	c, all := h.cluster(), runs.New(h.cluster().Store())
-	if _, err := c.Init(t.Context(), cluster.InitOptions{}); err != nil {
+	if _, err := c.Init(t.Context(), fleet.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	h.orchestrated()
@@ -82,9 +83,9 @@ workflow "administer" {
   task "note" { script = "echo \"$JORC_CLUSTER\" >>DIR/ran-$JORC_CLUSTER" }
 }
 `)
-	clusters := map[string]*cluster.Cluster{"default": h.cluster(), "other": cluster.New(h.client, "jorc", "other")}
+	clusters := map[string]*fleet.Cluster{"default": h.cluster(), "other": fleet.New(h.client, "jorc", "other")}
 	for _, c := range clusters {
-		if _, err := c.Init(t.Context(), cluster.InitOptions{}); err != nil {
+		if _, err := c.Init(t.Context(), fleet.InitOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
@@ -58,7 +59,7 @@ func TestGoneMembers(t *testing.T) {
 				return liveness, health
 			}
 			asked := false
-			read := budget.ReadLife(func(context.Context, *cluster.Cluster) (budget.Life, error) { asked = true; return life, nil })
+			read := budget.ReadLife(func(context.Context, *fleet.Cluster) (budget.Life, error) { asked = true; return life, nil })
 			known, err := read.Of(t.Context(), nil, members)
 			if err != nil || asked != test.absent || (known != nil) != test.absent {
 				t.Errorf("since when members are away was read: %t (%v), want %t", asked, err, test.absent)

@@ -16,9 +16,9 @@ import (
 	"github.com/jorc/jorc/internal/stage"
 )
 
-// fleet are 5,000 members of a cluster with a budget of a tenth. A version is running: a third
+// bigWorld are 5,000 members of a cluster with a budget of a tenth. A version is running: a third
 // has it. With all, new content of a stage, which half of them has, and a run that disturbs are, too.
-func fleet(b *testing.B, now time.Time, all bool) (cluster.State, rollout.Stored, stage.Documents, []runs.Active) {
+func bigWorld(b *testing.B, now time.Time, all bool) (cluster.State, rollout.Stored, stage.Documents, []runs.Active) {
 	b.Helper()
 	const hosts = 5000
 	s := cluster.State{Hosts: map[string]*cluster.Host{}, Desired: "v2", Control: cluster.Control{Budget: &pace.Budget{MaxOut: pace.Amount{N: 10, Percent: true}}}}
@@ -87,7 +87,7 @@ func BenchmarkPass(b *testing.B) {
 		do(members, budget.Count(s, members, d, "", nil, now))
 	}
 	for _, changes := range []int{1, 3} {
-		s, stored, edge, active := fleet(b, now, changes == 3)
+		s, stored, edge, active := bigWorld(b, now, changes == 3)
 		documents := budget.Documents{Stages: map[string]stage.Documents{"edge": edge}}
 		grants := func(b *testing.B) {
 			plan(b, &s, stored, documents, func(members rollout.State, places *pace.Account) {

@@ -13,6 +13,7 @@ import (
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
@@ -67,11 +68,11 @@ func DocumentsOf(store *kv.Store, documents map[string]cluster.StageDocuments) D
 }
 
 // ReadLife reads what the orchestrator knows of hosts; a nil Life: nothing is known.
-type ReadLife func(ctx context.Context, c *cluster.Cluster) (Life, error)
+type ReadLife func(ctx context.Context, c *fleet.Cluster) (Life, error)
 
 // Of returns what is known of members: it reads only if one is absent from the catalog, of which it
 // matters since when.
-func (r ReadLife) Of(ctx context.Context, c *cluster.Cluster, members rollout.State) (Life, error) {
+func (r ReadLife) Of(ctx context.Context, c *fleet.Cluster, members rollout.State) (Life, error) {
 	absent := func(m rollout.Member) bool { return m.Condition.Liveness == cluster.LivenessAbsent }
 	if r == nil || !slices.ContainsFunc(members.Members, absent) {
 		return nil, nil
@@ -82,7 +83,7 @@ func (r ReadLife) Of(ctx context.Context, c *cluster.Cluster, members rollout.St
 // OfMembers counts for rollout.Rollouts.Counting. What the token may not read of stages
 // counts as absent.
 func OfMembers(life ReadLife) rollout.Count {
-	return func(ctx context.Context, c *cluster.Cluster, s *cluster.State, members rollout.State) (*pace.Account, error) {
+	return func(ctx context.Context, c *fleet.Cluster, s *cluster.State, members rollout.State) (*pace.Account, error) {
 		documents, err := c.StageDocuments(ctx)
 		if err != nil && !errors.Is(err, consul.ErrDenied) {
 			return nil, err
@@ -101,7 +102,7 @@ func OfMembers(life ReadLife) rollout.Count {
 
 // OfState counts for stage.Show. r is the rollout of the same cluster.
 func OfState(r *rollout.Rollouts, life ReadLife) stage.Count {
-	return func(ctx context.Context, c *cluster.Cluster, s *cluster.State) (*pace.Account, error) {
+	return func(ctx context.Context, c *fleet.Cluster, s *cluster.State) (*pace.Account, error) {
 		if s.Control.Budget == nil {
 			return nil, nil //nolint:nilnil // nil: no limit
 		}
@@ -120,8 +121,8 @@ func OfState(r *rollout.Rollouts, life ReadLife) stage.Count {
 
 // Holder returns the host that holds the orchestrator's lock; empty: none does, or that is not known. It
 // returns consul.ErrUnreachable.
-func Holder(ctx context.Context, c *cluster.Cluster) (string, error) {
-	h, held, err := cluster.Orchestrator(ctx, c.Store())
+func Holder(ctx context.Context, c *fleet.Cluster) (string, error) {
+	h, held, err := fleet.Orchestrator(ctx, c.Store())
 	switch {
 	case errors.Is(err, kv.ErrNewer), errors.Is(err, consul.ErrDenied):
 		return "", nil

@@ -15,6 +15,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 )
@@ -104,8 +105,8 @@ func (s *Seen) Accepts(g Grant, now time.Time) (ok bool, from time.Time) {
 // HostOptions are what a Host needs. The functions that watch call handle with what is now and whenever that changes, until
 // ctx ends; nil: there is nothing of the kind.
 type HostOptions struct {
-	Cluster *cluster.Cluster
-	Report  *cluster.ReportWriter // the host's
+	Cluster *fleet.Cluster
+	Report  *fleet.ReportWriter // the host's
 	Roles   func() []string
 	Holds   func(ctx context.Context, handle func(held string)) error
 	Checks  func(ctx context.Context, handle func(failing []string)) error

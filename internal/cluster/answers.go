@@ -218,3 +218,34 @@ func (s *State) addHosts(a Answers, nodes iter.Seq[string]) {
 		s.Hosts[node] = h
 	}
 }
+
+// Need says which parts of a State a caller needs beside the member records and
+// who leads.
+type Need uint
+
+// Each part costs at most one request, whatever the number of hosts; the
+// documents of the cluster come with who leads, all parts of the catalog with
+// one request, and all parts of health with another.
+const (
+	NeedCatalog    Need = 1 << iota // Address, NodeMeta
+	NeedDatacenter                  // Datacenter
+	NeedHealth                      // Condition.Health, Condition.Maintenance
+	NeedAgent                       // Condition.Agent
+	NeedServices                    // the names of Services
+	NeedReports                     // Report
+	NeedLiveness                    // Condition.Liveness; without it an unmonitored host counts as up
+	NeedInstances                   // Services with their health, and all of Condition
+	NeedProfile                     // Profile
+	NeedControl                     // Control
+	NeedVersion                     // Desired, Rollout
+	NeedChanges                     // Changes
+
+	// NeedAll is what fields of members need.
+	NeedAll = NeedCatalog | NeedDatacenter | NeedHealth | NeedAgent | NeedServices | NeedReports
+	// NeedState is everything.
+	NeedState = NeedAll | NeedLiveness | NeedInstances | NeedProfile | NeedControl | NeedVersion
+
+	// NeedChecks is what follows from checks, and NeedNodes what needs the nodes of the catalog.
+	NeedChecks = NeedHealth | NeedAgent | NeedLiveness
+	NeedNodes  = NeedCatalog | NeedDatacenter | NeedChecks
+)

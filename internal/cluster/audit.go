@@ -1,15 +1,11 @@
 package cluster
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -44,8 +40,6 @@ type AuditRecord struct {
 	Documents map[string]string `json:"documents,omitempty"`
 }
 
-const changesFormat = 1
-
 // Bounds of the log and of one change in it.
 const (
 	maxChanges     = 100
@@ -53,70 +47,6 @@ const (
 	maxChangeKeys  = 8
 	maxAuthorText  = 300 // bytes: command, author, reason
 )
-
-// attributable are the documents that commands alone write, and jobs that a member
-// gave a token.
-var attributable = []string{KeyControl, KeyProfile}
-
-// Author is who makes the changes of a command.
-type Author struct {
-	Command string // with its arguments, as far as they hold no value
-	Reason  string
-	// By returns who runs the command. It is called when there is a change to record.
-	By func(context.Context) (string, error)
-}
-
-// WithAuthor returns a context in which changes of clusters are recorded with their
-// author, in the transactions that make them.
-func WithAuthor(ctx context.Context, a Author) context.Context {
-	return kv.WithRecorder(context.WithValue(ctx, authorKey{}, a), a)
-}
-
-type authorKey struct{}
-
-// authorOf returns the author of the changes made with ctx; without one By is nil.
-func authorOf(ctx context.Context) Author {
-	a, _ := ctx.Value(authorKey{}).(Author)
-	return a
-}
-
-// Record implements kv.Recorder.
-func (a Author) Record(ctx context.Context, s *kv.Store, t *kv.Txn, writes []kv.Write) error {
-	c := AuditRecord{AuditEntry: AuditEntry{Time: time.Now().UTC().Truncate(time.Second), Command: a.Command, Reason: a.Reason}}
-	for _, w := range writes {
-		switch {
-		case strings.HasPrefix(w.Key, "orchestrate/"), w.Key == KeyElection, w.Key == KeyChanges, w.Key == KeyProfileHistory:
-			continue // requests and locks
-		default:
-			c.Keys = append(c.Keys, w.Key)
-		}
-		if slices.Contains(attributable, w.Key) {
-			if c.Documents == nil {
-				c.Documents = map[string]string{}
-			}
-			c.Documents[w.Key] = w.Digest
-		}
-	}
-	if len(c.Keys) == 0 {
-		return nil
-	}
-	by, err := a.By(ctx)
-	if err != nil {
-		return err
-	}
-	c.By = by
-	c.AuditEntry = c.Bounded()
-	doc := kv.NewDoc[AuditLog](s, KeyChanges, changesFormat)
-	old, err := doc.Get(ctx)
-	if errors.Is(err, kv.ErrDamaged) {
-		old.Value, err = AuditLog{}, nil // a new log
-	}
-	if err != nil {
-		return err
-	}
-	doc.SwapIn(t, old, old.Value.with(c))
-	return nil
-}
 
 // KeysText names the keys that the change wrote.
 func (e AuditEntry) KeysText() string { return text.FewOf(", ", e.Keys, len(e.Keys)+e.More) }
@@ -136,8 +66,8 @@ func (e AuditEntry) Bounded() AuditEntry {
 	return e
 }
 
-// with returns the log with c as its newest change. The oldest make room.
-func (l AuditLog) with(c AuditRecord) AuditLog {
+// With returns the log with c as its newest change. The oldest make room.
+func (l AuditLog) With(c AuditRecord) AuditLog {
 	if l.ID == "" {
 		l = AuditLog{ID: rand.Text()}
 	}
@@ -182,10 +112,4 @@ func (s *State) Attributed(key string) bool {
 		written, is := c.Documents[key]
 		return is && written == digest
 	})
-}
-
-// Changes reads the log of changes. It returns what kv.Doc.Get returns.
-func (c *Cluster) Changes(ctx context.Context) (AuditLog, error) {
-	e, err := c.changes.Get(ctx)
-	return e.Value, err
 }

@@ -1,11 +1,8 @@
 package cluster
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/jorc/jorc/internal/kv"
@@ -74,17 +71,17 @@ func (h Hold) TextAt(now time.Time) string {
 	return text
 }
 
-// ended reports whether the hold has an end, and it is over.
-func (h Hold) ended(now time.Time) bool { return !h.Until.IsZero() && !now.Before(h.Until) }
+// Ended reports whether the hold has an end, and it is over.
+func (h Hold) Ended(now time.Time) bool { return !h.Until.IsZero() && !now.Before(h.Until) }
 
 // At returns what holds the cluster at now: without holds that have ended, and without
 // the exceptions from them. It is the only place that decides whether a hold has ended.
 func (c Control) At(now time.Time) Control {
-	if !c.anyEnded(now) {
+	if !c.AnyEnded(now) {
 		return c
 	}
 	over := func(h *Hold) *Hold {
-		if h != nil && h.ended(now) {
+		if h != nil && h.Ended(now) {
 			return nil
 		}
 		return h
@@ -95,13 +92,14 @@ func (c Control) At(now time.Time) Control {
 		maps.DeleteFunc(all, func(_ string, h Hold) bool { return gone(h) })
 		return all
 	}
-	c.Roles = without(c.Roles, func(h Hold) bool { return h.ended(now) || h.Off && c.Hold == nil })
-	c.Nodes = without(c.Nodes, func(h Hold) bool { return h.ended(now) || h.Off && c.Hold == nil && len(c.Roles) == 0 })
+	c.Roles = without(c.Roles, func(h Hold) bool { return h.Ended(now) || h.Off && c.Hold == nil })
+	c.Nodes = without(c.Nodes, func(h Hold) bool { return h.Ended(now) || h.Off && c.Hold == nil && len(c.Roles) == 0 })
 	return c
 }
 
-func (c Control) anyEnded(now time.Time) (any bool) {
-	c.eachHold(func(h Hold) { any = any || h.ended(now) })
+// AnyEnded reports whether a pause or a hold has ended at now.
+func (c Control) AnyEnded(now time.Time) (any bool) {
+	c.eachHold(func(h Hold) { any = any || h.Ended(now) })
 	return any
 }
 
@@ -195,73 +193,13 @@ func (c Control) Held(node string, roles []string) (Hold, bool) {
 	return Hold{}, false
 }
 
-// Control reads what holds the cluster and its roles now, without holds of nodes.
-func (c *Cluster) Control(ctx context.Context) (Control, error) {
-	e, err := c.control.Get(ctx)
-	e.Value.Nodes = nil
-	return e.Value.At(time.Now()), err
-}
-
-// ControlOf is Control with the hold of one node, with one request.
-func (c *Cluster) ControlOf(ctx context.Context, node string) (Control, error) {
-	hold := c.holds.At(node)
-	r, err := c.store.Txn().Get(KeyControl).Get(hold.Key()).Commit(ctx)
-	if err != nil {
-		return Control{}, err
-	}
-	return c.controlFrom(r, hold)
-}
-
-func (c *Cluster) controlFrom(r *kv.Result, hold kv.Doc[Hold]) (Control, error) {
-	e, err := c.control.From(r)
-	if err != nil {
-		return Control{}, err
-	}
-	h, err := hold.From(r)
-	if err != nil {
-		return Control{}, err
-	}
-	return e.Value.with(hold.Key(), h).At(time.Now()), nil
-}
-
-// with returns v with the hold of one node, stored at key, and of no other.
-func (v Control) with(key string, h kv.Entry[Hold]) Control {
+// WithHold returns v with the hold of one node, stored at key, and of no other.
+func (v Control) WithHold(key string, h kv.Entry[Hold]) Control {
 	v.Nodes = nil
 	if node, ok := NodeOf(key); ok && h.Exists {
 		v.Nodes = map[string]Hold{node: h.Value}
 	}
 	return v
-}
-
-// WatchControl calls handle with what holds the cluster and its roles as it is stored,
-// and whenever that changes, until ctx ends; see Control.At.
-func (c *Cluster) WatchControl(ctx context.Context, handle func(kv.Update[Control])) error {
-	return c.control.Watch(ctx, func(u kv.Update[Control]) {
-		u.Entry.Value.Nodes = nil
-		handle(u)
-	})
-}
-
-// Pause pauses the cluster: nothing new starts. When it is paused already only another
-// end, with its reason, takes the place of the one before; it reports whether it changed
-// something.
-func (c *Cluster) Pause(ctx context.Context, h Hold) (changed bool, err error) {
-	return c.changeControl(ctx, func(v *Control) bool { return begin(&v.Paused, h) })
-}
-
-// Resume ends a pause.
-func (c *Cluster) Resume(ctx context.Context) (changed bool, err error) {
-	return c.changeControl(ctx, func(v *Control) bool { return end(&v.Paused) })
-}
-
-// SetObserveOnly switches between deciding and only observing.
-func (c *Cluster) SetObserveOnly(ctx context.Context, on bool, h Hold) (changed bool, err error) {
-	return c.changeControl(ctx, func(v *Control) bool {
-		if on {
-			return begin(&v.ObserveOnly, h)
-		}
-		return end(&v.ObserveOnly)
-	})
 }
 
 // enoughForBudget is how many members a cluster has that is advised to have a budget.
@@ -285,126 +223,6 @@ func (c Control) Advice(members int) []Advice {
 	}}
 }
 
-// CountMembers returns how many members the cluster has. It returns a class of package consul.
-func (c *Cluster) CountMembers(ctx context.Context) (int, error) {
-	names, err := c.members.Names(ctx)
-	return len(names), err
-}
-
-// SetBudget sets how many hosts may be out of service at the same time; nil: any number.
-// It changes nothing, not even the reason, when the limits are those.
-func (c *Cluster) SetBudget(ctx context.Context, b *pace.Budget) (changed bool, err error) {
-	return c.changeControl(ctx, func(v *Control) bool {
-		if v.Budget.Equal(b) {
-			return false
-		}
-		v.Budget = b
-		return true
-	})
-}
-
-// AddFreeze adds a freeze, and returns it, or the one of the same times and roles that there
-// is already. It returns pace.ErrFreeze.
-func (c *Cluster) AddFreeze(ctx context.Context, f pace.Freeze) (added pace.Freeze, err error) {
-	_, err = c.control.Update(ctx, func(old kv.Entry[Control]) (_ Control, _ bool, err error) {
-		v := old.Value.At(time.Now()).clone()
-		if i := slices.IndexFunc(v.Freezes, f.Same); i >= 0 {
-			added = v.Freezes[i]
-			return v, false, nil
-		}
-		added = f
-		v.Freezes, err = v.Freezes.Add(f, time.Now())
-		return v, true, err
-	})
-	return added, err
-}
-
-// RemoveFreeze removes a freeze; changed is false when there was none.
-func (c *Cluster) RemoveFreeze(ctx context.Context, id string) (changed bool, err error) {
-	return c.changeControl(ctx, func(v *Control) bool {
-		n := len(v.Freezes)
-		v.Freezes = slices.DeleteFunc(slices.Clone(v.Freezes), func(f pace.Freeze) bool { return f.ID == id })
-		return len(v.Freezes) < n
-	})
-}
-
-// EndHolds writes that holds have ended at now, as far as v, with holds of nodes, has such
-// ones, and deletes exceptions from them.
-func (c *Cluster) EndHolds(ctx context.Context, v Control, now time.Time) error {
-	if !v.anyEnded(now) {
-		return nil
-	}
-	for _, node := range slices.Sorted(maps.Keys(v.Nodes)) {
-		if !v.Nodes[node].ended(now) {
-			continue
-		}
-		doc := c.holds.At(node)
-		old, err := doc.Get(ctx)
-		if err == nil && old.Exists && old.Value.ended(now) {
-			err = doc.Delete(ctx, old.Index)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	_, err := c.control.Update(ctx, func(old kv.Entry[Control]) (Control, bool, error) {
-		return old.Value.At(now).clone(), old.Value.anyEnded(now), nil
-	})
-	if err == nil {
-		_, err = c.pruneHolds(ctx)
-	}
-	return err
-}
-
-// Hold stops convergence in a scope. A hold that is there already gets the end and the
-// reason of h.
-func (c *Cluster) Hold(ctx context.Context, s Scope, h Hold) (changed bool, err error) {
-	if s.Node != "" {
-		return c.setHold(ctx, s.Node, h)
-	}
-	control, err := c.control.Get(ctx)
-	if err == nil {
-		err = c.EndHolds(ctx, control.Value, time.Now()) // the exceptions from a hold end with it
-	}
-	if err != nil {
-		return false, err
-	}
-	return c.changeControl(ctx, func(v *Control) bool { return v.hold(s.Role, h) })
-}
-
-// Unhold lets convergence continue in a scope. Where the scope is held because
-// something more general is, it becomes an exception from that. Exceptions end
-// with the last hold of the cluster and of roles.
-func (c *Cluster) Unhold(ctx context.Context, s Scope, h Hold) (changed bool, err error) {
-	if s.Node != "" {
-		return c.unholdNode(ctx, s.Node, h)
-	}
-	changed, err = c.changeControl(ctx, func(v *Control) bool { return v.unhold(s.Role, h) })
-	if err != nil {
-		return changed, err
-	}
-	pruned, err := c.pruneHolds(ctx)
-	return changed || pruned, err
-}
-
-// HeldBy describes what stops convergence on node: a pause, observe-only mode, a
-// hold of the node, its roles or the cluster. The roles are read only if there is a
-// hold.
-func (c *Cluster) HeldBy(ctx context.Context, node string) ([]string, error) {
-	control, err := c.ControlOf(ctx, node)
-	if err != nil {
-		return nil, err
-	}
-	if control.Hold == nil && len(control.Roles) == 0 && len(control.Nodes) == 0 {
-		return control.HeldBy(node, nil), nil
-	}
-	view, err := c.View(ctx, node)
-	if err != nil && !errors.Is(err, ErrNoCluster) {
-		return nil, err
-	}
-	return control.HeldBy(node, view.Roles()), nil
-}
-
 // HeldBy describes what stops convergence on node with roles.
 func (c Control) HeldBy(node string, roles []string) (all []string) {
 	if c.Paused != nil {
@@ -419,130 +237,13 @@ func (c Control) HeldBy(node string, roles []string) (all []string) {
 	return all
 }
 
-// ForgetHold deletes the hold of node, or its exception from one: the node does
-// not come back. changed is false when there was none.
-func (c *Cluster) ForgetHold(ctx context.Context, node string) (changed bool, err error) {
-	return c.endHold(ctx, node, func(Control) bool { return false }, Hold{})
-}
-
-// setHold writes the hold of a node, or its exception; changed is false when it
-// has one of that kind already.
-func (c *Cluster) setHold(ctx context.Context, node string, h Hold) (changed bool, err error) {
-	if err := CheckNode(node); err != nil {
-		return false, err
-	}
-	doc := c.holds.At(node)
-	err = kv.RetryConflicts(ctx, func() error {
-		old, err := doc.Get(ctx)
-		if err != nil && !errors.Is(err, kv.ErrDamaged) {
-			return err
-		}
-		next := h
-		if err == nil && old.Exists && old.Value.Off == h.Off {
-			next, changed = old.Value.again(h)
-		} else {
-			changed = true
-		}
-		if !changed {
-			return nil
-		}
-		_, err = doc.CompareAndSwap(ctx, old, next)
-		return err
-	})
-	return changed && err == nil, err
-}
-
-// unholdNode ends the hold of a node; while the cluster or a role is held the
-// node becomes an exception.
-func (c *Cluster) unholdNode(ctx context.Context, node string, h Hold) (bool, error) {
-	h.Off = true
-	return c.endHold(ctx, node, func(v Control) bool { return v.Hold != nil || len(v.Roles) > 0 }, h)
-}
-
-// endHold deletes the hold of a node, or writes exception in its place where
-// except asks for that, as long as what holds the cluster stays as it was read.
-func (c *Cluster) endHold(ctx context.Context, node string, except func(Control) bool, exception Hold) (changed bool, err error) {
-	if err := CheckNode(node); err != nil {
-		return false, err
-	}
-	doc := c.holds.At(node)
-	err = kv.RetryConflicts(ctx, func() error {
-		r, err := c.store.Txn().Get(KeyControl).Get(doc.Key()).Commit(ctx)
-		if err != nil {
-			return err
-		}
-		control, err := c.control.From(r)
-		if err != nil {
-			return err
-		}
-		old, err := doc.From(r)
-		if err != nil && !errors.Is(err, kv.ErrDamaged) {
-			return err
-		}
-		t := c.store.Txn().CheckIndex(KeyControl, control.Index)
-		changed = true
-		switch wanted := except(control.Value.At(time.Now())); {
-		case wanted && err == nil && old.Exists && old.Value.Off, !wanted && !old.Exists:
-			changed = false
-			return nil
-		case wanted:
-			doc.SwapIn(t, old, exception)
-		default:
-			t.CheckIndex(doc.Key(), old.Index).Delete(doc.Key())
-		}
-		_, err = t.Commit(ctx)
-		return err
-	})
-	return changed && err == nil, err
-}
-
-// prunedAtOnce is how many exceptions one transaction deletes: two operations
-// each, beside the check of what holds the cluster.
-const prunedAtOnce = (kv.MaxOps - 2) / 2
-
-// pruneHolds deletes the exceptions of nodes when neither the cluster nor a role
-// is held.
-func (c *Cluster) pruneHolds(ctx context.Context) (changed bool, err error) {
-	for more := true; more && err == nil; changed = changed || more && err == nil {
-		err = kv.RetryConflicts(ctx, func() (err error) {
-			more, err = c.pruneSomeHolds(ctx)
-			return err
-		})
-	}
-	return changed, err
-}
-
-// pruneSomeHolds deletes as many exceptions as a transaction takes, and reports
-// whether there were any.
-func (c *Cluster) pruneSomeHolds(ctx context.Context) (any bool, err error) {
-	control, err := c.control.Get(ctx)
-	if err != nil || control.Value.Hold != nil || len(control.Value.Roles) > 0 {
-		return false, err
-	}
-	all, err := c.holds.List(ctx)
-	if err != nil {
-		return false, err
-	}
-	t, n := c.store.Txn().CheckIndex(KeyControl, control.Index), 0
-	for _, node := range slices.Sorted(maps.Keys(all)) {
-		if h := all[node]; h.Err == nil && h.Value.Off && n < prunedAtOnce {
-			t.CheckIndex(HoldKey(node), h.Index).Delete(HoldKey(node))
-			n++
-		}
-	}
-	if n == 0 {
-		return false, nil
-	}
-	_, err = t.Commit(ctx)
-	return true, err
-}
-
-func (v *Control) hold(role string, h Hold) bool {
+// SetHold holds a role, or the whole cluster if role is empty. It reports whether that changes anything.
+func (v *Control) SetHold(role string, h Hold) bool {
 	if role == "" {
-		return begin(&v.Hold, h)
+		return Impose(&v.Hold, h)
 	}
 	if old, ok := v.Roles[role]; ok && old.Off == h.Off {
-		next, changed := old.again(h)
+		next, changed := old.Again(h)
 		v.Roles[role] = next
 		return changed
 	}
@@ -553,16 +254,18 @@ func (v *Control) hold(role string, h Hold) bool {
 	return true
 }
 
-func (v *Control) unhold(role string, h Hold) bool {
+// LiftHold ends the hold of a role, or of the whole cluster if role is empty; h is the exception of a role while the cluster is
+// held. It reports whether that changes anything.
+func (v *Control) LiftHold(role string, h Hold) bool {
 	switch {
 	case role == "":
-		ended := end(&v.Hold)
+		ended := Lift(&v.Hold)
 		before := len(v.Roles)
 		maps.DeleteFunc(v.Roles, func(_ string, h Hold) bool { return h.Off })
 		return ended || len(v.Roles) < before
 	case v.Hold != nil:
 		h.Off = true
-		return v.hold(role, h)
+		return v.SetHold(role, h)
 	}
 	_, ok := v.Roles[role]
 	delete(v.Roles, role)
@@ -570,9 +273,10 @@ func (v *Control) unhold(role string, h Hold) bool {
 	return ok
 }
 
-func begin(p **Hold, h Hold) (changed bool) {
+// Impose sets a hold, or changes the one that is there: see Hold.Again.
+func Impose(p **Hold, h Hold) (changed bool) {
 	if *p != nil {
-		h, changed = (*p).again(h)
+		h, changed = (*p).Again(h)
 	} else {
 		changed = true
 	}
@@ -580,11 +284,11 @@ func begin(p **Hold, h Hold) (changed bool) {
 	return changed
 }
 
-// again returns h with the end of next, and its reason and author. changed is false when
+// Again returns h with the end of next, and its reason and author. changed is false when
 // the end is the same: then nothing is, not even the reason. One that has ended begins again.
-func (h Hold) again(next Hold) (_ Hold, changed bool) {
+func (h Hold) Again(next Hold) (_ Hold, changed bool) {
 	switch {
-	case h.ended(next.Since):
+	case h.Ended(next.Since):
 		return next, true
 	case h.Until.Equal(next.Until):
 		return h, false
@@ -595,26 +299,16 @@ func (h Hold) again(next Hold) (_ Hold, changed bool) {
 	return next, true
 }
 
-func end(p **Hold) bool {
+// Lift ends a hold. It reports whether there was one.
+func Lift(p **Hold) bool {
 	was := *p != nil
 	*p = nil
 	return was
 }
 
-// changeControl writes what change made of the document when it says that it
-// changed something.
-func (c *Cluster) changeControl(ctx context.Context, change func(*Control) bool) (changed bool, err error) {
-	_, err = c.control.Update(ctx, func(old kv.Entry[Control]) (Control, bool, error) {
-		v := old.Value.At(time.Now()).clone()
-		changed = change(&v)
-		return v, changed, nil
-	})
-	return changed && err == nil, err
-}
-
-// clone returns a Control to be changed and stored: an Entry's value may be seen
+// Clone returns a Control to be changed and stored: an Entry's value may be seen
 // by others, and holds of nodes are stored elsewhere.
-func (v Control) clone() Control {
+func (v Control) Clone() Control {
 	roles := make(map[string]Hold, len(v.Roles))
 	maps.Copy(roles, v.Roles)
 	v.Roles, v.Nodes = roles, nil

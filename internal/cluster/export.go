@@ -2,22 +2,18 @@ package cluster
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
-	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
 )
 
-// exportFormat is the number of the format that Export writes, and the highest
+// ExportFormat is the number of the format that Export writes, and the highest
 // that ParseArchive reads.
-const exportFormat = 1
+const ExportFormat = 1
 
 // Archive is a whole cluster as a file: what people and members decided, not
 // what was observed.
@@ -28,76 +24,6 @@ type Archive struct {
 	Leaders Leaders           `json:"leaders"`
 	Control *Control          `json:"control,omitempty"`
 	Members map[string]Record `json:"members"`
-}
-
-// Export reads the cluster. One host's documents do not keep it from the others:
-// leftOut is called with each that the archive lacks, by key below the cluster's, and
-// with what is wrong with it. These are records that cannot be read, or that Import would
-// refuse, and params that schemas refuse. A hold that cannot be read is one in the
-// archive, as it is for the host. It returns ErrNoCluster, or what reading returns.
-func (c *Cluster) Export(ctx context.Context, leftOut func(key string, err error)) (Archive, error) {
-	r, err := c.store.Txn().Get(KeyProfile).Get(KeyLeaders).Get(KeyControl).Get(KeyLayout).Commit(ctx)
-	if err == nil {
-		err = c.layoutOf(r)
-	}
-	if err != nil {
-		return Archive{}, err
-	}
-	p, err := c.profile.From(r)
-	if err != nil {
-		return Archive{}, err
-	}
-	if !p.Exists {
-		return Archive{}, c.missing(ctx)
-	}
-	l, err := c.leaders.From(r)
-	if err != nil {
-		return Archive{}, err
-	}
-	h, err := c.control.From(r)
-	if err != nil {
-		return Archive{}, err
-	}
-	pairs, err := c.store.List(ctx, PrefixHosts)
-	if err != nil {
-		return Archive{}, err
-	}
-	members, holds := c.members.Decode(pairs), c.holds.Decode(pairs)
-	a := Archive{Format: exportFormat, Name: c.name, Profile: p.Value.Value(), Leaders: l.Value, Members: map[string]Record{}}
-	control := h.Value.clone()
-	for _, node := range slices.Sorted(maps.Keys(holds)) {
-		hold, err := ReadableHold(holds[node])
-		err = cmp.Or(CheckNode(node), err)
-		if err != nil {
-			leftOut(HoldKey(node), err)
-		}
-		if CheckNode(node) != nil {
-			continue
-		}
-		if control.Nodes == nil {
-			control.Nodes = map[string]Hold{}
-		}
-		control.Nodes[node] = hold
-	}
-	if h.Exists || len(holds) > 0 {
-		a.Control = &control
-	}
-	for _, node := range slices.Sorted(maps.Keys(members)) {
-		r := members[node].Value
-		if err := cmp.Or(members[node].Err, CheckNode(node), r.validate()); err != nil {
-			leftOut(MemberKey(node), err)
-			continue
-		}
-		r.Keeper, r.Workflows, r.Static, r.Disturbing, r.Orchestrates = "", nil, nil, nil, false // an agent writes them, not an operator
-		for _, key := range slices.Sorted(maps.Keys(r.Params)) {
-			if _, err := c.editor.CheckOwn(p.Value, node, nil, profile.Params{key: r.Params[key]}); err != nil {
-				leftOut(fmt.Sprintf("%s: param %q", MemberKey(node), key), err)
-				delete(r.Params, key)
-			}
-		}
-		a.Members[node] = r
-	}
-	return a, nil
 }
 
 // ParseArchive reads what Export wrote. It returns ErrInvalid, or what
@@ -112,12 +38,12 @@ func ParseArchive(data []byte) (Archive, error) {
 		return a, fmt.Errorf("the file is no export of a cluster: %w: %w", ErrInvalid, err)
 	}
 	switch {
-	case a.Format < 1 || a.Format > exportFormat:
-		return a, fmt.Errorf("the file is an export of format %d: %w: this jorc reads 1 to %d", a.Format, ErrInvalid, exportFormat)
+	case a.Format < 1 || a.Format > ExportFormat:
+		return a, fmt.Errorf("the file is an export of format %d: %w: this jorc reads 1 to %d", a.Format, ErrInvalid, ExportFormat)
 	case a.Leaders.Count < 0 || a.Leaders.Count > MaxLeaders:
 		return a, fmt.Errorf("%d leaders: %w: there can be 1 to %d", a.Leaders.Count, ErrInvalid, MaxLeaders)
 	}
-	d, err := a.document()
+	d, err := a.Document()
 	if err == nil {
 		err = d.Validate()
 	}
@@ -126,7 +52,7 @@ func ParseArchive(data []byte) (Archive, error) {
 			err = CheckNode(node)
 		}
 		if err == nil {
-			err = a.Members[node].validate()
+			err = a.Members[node].Validate()
 		}
 	}
 	if a.Control != nil {
@@ -139,127 +65,13 @@ func ParseArchive(data []byte) (Archive, error) {
 	return a, err
 }
 
-func (a Archive) document() (profile.Document, error) { return profile.Decode(a.Profile.JSON()) }
+// Document returns the profile of the archive. It returns what profile.Decode returns.
+func (a Archive) Document() (profile.Document, error) { return profile.Decode(a.Profile.JSON()) }
 
-// Import makes the cluster what a says, under this cluster's own name. Where
-// there is a cluster already nothing is written, and kv.ErrConflict returned,
-// unless its profile is as Init makes it, or replace is set: then the profile and all that a names take the place
-// of what is there, and other members stay. The profile is written last, so
-// that a cluster which was imported in part does not exist yet, and importing again goes
-// on. Only members lead, and a present leader continues, so that there
-// are never more leaders than there are to be.
-func (c *Cluster) Import(ctx context.Context, a Archive, replace bool) error {
-	old, err := c.profile.Get(ctx)
-	damagedProfile := replace && errors.Is(err, kv.ErrDamaged)
-	if err != nil && !damagedProfile {
-		return err
-	}
-	next, err := c.imported(a)
-	if err != nil {
-		return err
-	}
-	fresh, err := profile.New(c.name)
-	if err != nil {
-		return err
-	}
-	if old.Exists && !replace && !fresh.Identical(old.Value) {
-		if next.Identical(old.Value) {
-			return nil
-		}
-		return fmt.Errorf("cluster %q exists already and its profile differs: %w: nothing was written; --replace overwrites it", c.name, kv.ErrConflict)
-	}
-	if err := c.checkImport(a, next); err != nil {
-		return err
-	}
-	for _, node := range slices.Sorted(maps.Keys(a.Members)) {
-		files := a.Members[node]
-		under := func() (profile.Document, error) { return next, nil }
-		_, _, err := c.changeRecordUnder(ctx, under, node, true, func(have Record) (Record, error) {
-			files.Keeper, files.Workflows, files.Static = have.Keeper, have.Workflows, have.Static
-			files.Disturbing, files.Orchestrates = have.Disturbing, have.Orchestrates
-			return files, nil
-		})
-		if replace && errors.Is(err, kv.ErrDamaged) {
-			_, err = c.replaceDamaged(ctx, node, files)
-		}
-		if err != nil {
-			return fmt.Errorf("import member %q: %w", node, err)
-		}
-	}
-	if a.Control != nil {
-		if err := c.importHolds(ctx, a.Control.Nodes); err != nil {
-			return fmt.Errorf("import holds of nodes: %w", err)
-		}
-	}
-	t := c.store.Txn()
-	l, err := c.leaders.Get(ctx)
-	if err != nil && !(replace && errors.Is(err, kv.ErrDamaged)) {
-		return err
-	}
-	h, err := c.control.Get(ctx)
-	damaged := replace && errors.Is(err, kv.ErrDamaged)
-	if err != nil && !damaged {
-		return err
-	}
-	c.leaders.SwapIn(t, l, l.Value.restored(a))
-	if control := a.Control; control != nil || damaged {
-		c.control.SwapIn(t, h, cmp.Or(control, &Control{}).clone()) // none: nothing was halted
-	}
-	t.Set(KeyLayout, []byte(strconv.Itoa(Layout)))
-	if _, err := t.Commit(ctx); err != nil {
-		return err
-	}
-	if old.Exists && !damagedProfile {
-		var record *profileRecorder
-		ctx, record = c.withHistory(ctx)
-		record.old, record.next = old.Value, next
-	}
-	_, err = c.profile.CompareAndSwap(ctx, old, next)
-	return err
-}
-
-// importHolds makes the holds of nodes those of an archive.
-func (c *Cluster) importHolds(ctx context.Context, wanted map[string]Hold) error {
-	have, err := c.holds.List(ctx)
-	if err != nil {
-		return err
-	}
-	for _, node := range slices.Sorted(maps.Keys(have)) {
-		if _, stays := wanted[node]; !stays {
-			if err := c.holds.At(node).Delete(ctx, have[node].Index); err != nil {
-				return err
-			}
-		}
-	}
-	for _, node := range slices.Sorted(maps.Keys(wanted)) {
-		old := have[node]
-		if old.Exists && old.Err == nil && old.Value == wanted[node] {
-			continue
-		}
-		if _, err := c.holds.At(node).CompareAndSwap(ctx, old.Entry, wanted[node]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// checkImport checks all params of an archive as if they were set.
-func (c *Cluster) checkImport(a Archive, next profile.Document) error {
-	if err := c.editor.CheckAll(next); err != nil {
-		return fmt.Errorf("import: %w", err)
-	}
-	for _, node := range slices.Sorted(maps.Keys(a.Members)) {
-		if _, err := c.editor.CheckOwn(next, node, nil, a.Members[node].Params); err != nil {
-			return fmt.Errorf("import: %w", err)
-		}
-	}
-	return nil
-}
-
-// restored returns l as a has it. Who leads now stays, as long as there are not
+// Restored returns l as a has it. Who leads now stays, as long as there are not
 // too many; the ones that led in a take the other places.
-func (l Leaders) restored(a Archive) Leaders {
-	next := l.clone()
+func (l Leaders) Restored(a Archive) Leaders {
+	next := l.Clone()
 	next.Count, next.Manager = cmp.Or(a.Leaders.Count, l.Count, 1), slices.Clone(a.Leaders.Manager)
 	next.shrink(nil, time.Now())
 	for _, node := range a.Leaders.Leader {
@@ -268,19 +80,4 @@ func (l Leaders) restored(a Archive) Leaders {
 		}
 	}
 	return next
-}
-
-// imported returns the archive's profile under this cluster's name.
-func (c *Cluster) imported(a Archive) (profile.Document, error) {
-	d, err := a.document()
-	if err != nil || d.Name == c.name {
-		return d, err
-	}
-	fresh, err := profile.New(c.name)
-	if err != nil {
-		return d, err
-	}
-	d.Name = c.name
-	d.Params, err = d.Params.Set(profile.SelfKey, fresh.Params[profile.SelfKey], profile.Ref{})
-	return d, err
 }

@@ -1,14 +1,11 @@
 package cluster
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -268,47 +265,6 @@ var Keys = []Key{
 // ErrLayout: the cluster's keys have the layout of another version of jorc.
 var ErrLayout = errors.New("another layout of keys")
 
-// checkLayout returns ErrLayout unless text, the value of KeyLayout, is this
-// jorc's layout. A cluster without that key has none yet, or is of a jorc from
-// before the layout had a number: old says that it has other keys.
-func (c *Cluster) checkLayout(text string, exists, old bool) error {
-	text = strings.TrimSpace(text)
-	n, err := strconv.Atoi(text)
-	switch {
-	case !exists && !old, exists && err == nil && n == Layout:
-		return nil
-	case !exists:
-		return fmt.Errorf("cluster %q: %w: its keys were written by an older jorc, and this one does not read them: "+
-			"export it with that jorc, delete it, and import it with this one", c.name, ErrLayout)
-	case err != nil:
-		return fmt.Errorf("key %q: %w: it holds no number", c.store.Path(KeyLayout), kv.ErrDamaged)
-	case n > Layout:
-		return fmt.Errorf("cluster %q: %w: %d; this jorc reads %d: upgrade jorc on this host", c.name, ErrLayout, n, Layout)
-	}
-	return fmt.Errorf("cluster %q: %w: %d; this jorc reads %d: upgrade jorc on the hosts that still write the older one, and import the cluster again",
-		c.name, ErrLayout, n, Layout)
-}
-
-// CheckLayout returns ErrLayout for a cluster whose keys this jorc does not
-// read, kv.ErrDamaged for a layout that is not a number, or a class of package
-// consul. It takes one request.
-func (c *Cluster) CheckLayout(ctx context.Context) error {
-	r, err := c.store.Txn().Get(KeyLayout).Get(KeyProfile).Commit(ctx)
-	if err != nil {
-		return err
-	}
-	return c.layoutOf(r)
-}
-
-// layoutOf is CheckLayout for a transaction that reads KeyLayout and KeyProfile.
-func (c *Cluster) layoutOf(r *kv.Result) error {
-	e, err := kv.NewText(c.store, KeyLayout).From(r)
-	if err != nil {
-		return err
-	}
-	return c.checkLayout(e.Value, e.Exists, r.Index(KeyProfile) != 0)
-}
-
 // ErrBadState: there is no such state.
 var ErrBadState = errors.New("not a state")
 
@@ -316,15 +272,6 @@ var ErrBadState = errors.New("not a state")
 // name can be that of a version: one segment of a key's path that a shell, a
 // file and a URL leave as it is.
 func CheckVersion(name string) error { return checkName("version", name) }
-
-// CheckVersionKey returns consul.ErrRefused unless the local Consul takes version in the
-// names of keys, below running_version/. It writes nothing.
-func (c *Cluster) CheckVersionKey(ctx context.Context, version string) error {
-	if err := c.store.CheckNames(ctx, PrefixRunning+version); err != nil {
-		return fmt.Errorf("version %q: %w", version, err)
-	}
-	return nil
-}
 
 // CheckCategory is CheckVersion for the categories of states.
 func CheckCategory(name string) error { return checkName("category", name) }
@@ -350,4 +297,33 @@ func CheckNode(name string) error {
 		return fmt.Errorf("node %w", err)
 	}
 	return nil
+}
+
+// WritableKeys returns the keys below a cluster's prefix that a kind of token may
+// write by the table of keys; one that ends with a slash means all keys below
+// it. With a node they are that node's keys only: a pattern in which something else,
+// such as a version, is free before the node is left out, since Consul's
+// prefixes cannot express it.
+func WritableKeys(kind Kind, node string) []string {
+	var keys []string
+	for _, k := range Keys {
+		if !slices.Contains(k.Writers, kind) {
+			continue
+		}
+		pattern := k.Pattern
+		if node != "" {
+			if before, _, ofNode := strings.Cut(pattern, "<node>"); ofNode && fixed(before) != before {
+				continue
+			}
+			pattern = strings.ReplaceAll(pattern, "<node>", node)
+		}
+		begin := fixed(pattern)
+		covers := func(key string) bool {
+			return key == begin || strings.HasSuffix(key, "/") && strings.HasPrefix(begin, key)
+		}
+		if !slices.ContainsFunc(keys, covers) {
+			keys = append(keys, begin)
+		}
+	}
+	return keys
 }

@@ -1,11 +1,8 @@
 package cluster
 
 import (
-	"fmt"
 	"slices"
 	"time"
-
-	"github.com/jorc/jorc/internal/profile"
 )
 
 // Timing says how long leaders are waited for. The zero value is good; all
@@ -61,10 +58,10 @@ type Situation struct {
 // Vacancies go to eligible members, healthy ones first, at random by pick, which
 // returns a number below its argument.
 func Decide(l Leaders, members []Candidate, s Situation, pick func(int) int) Leaders {
-	next := l.clone()
+	next := l.Clone()
 	for _, r := range l.Retired {
 		if since, ok := s.Retired[r.Node]; ok && s.Now.Sub(since) >= s.Timing.StepDown {
-			next.forget(r.Node)
+			next.Forget(r.Node)
 		}
 	}
 	by := map[string]Candidate{}
@@ -160,7 +157,8 @@ func keep(since map[string]time.Time, is map[string]bool, now time.Time) {
 	}
 }
 
-func (m *ElectorMemory) situation(now time.Time) Situation {
+// Situation is what a decision at now is made of.
+func (m *ElectorMemory) Situation(now time.Time) Situation {
 	return Situation{Now: now, Failing: m.failing, Retired: m.retired, Timing: m.Timing}
 }
 
@@ -184,27 +182,3 @@ func (m *ElectorMemory) Next(now time.Time) (d time.Duration, ok bool) {
 // have been failing before another takes its place: a duration such as "2m",
 // longer than a leader continues without Consul.
 const ParamLeaderGrace = "cluster/leader-grace"
-
-// gracePeriodIn returns the profile's grace, or t's where it says none, with
-// ErrInvalid where it says none that is possible.
-func gracePeriodIn(d profile.Document, t Timing) (time.Duration, error) {
-	v, ok := d.Params[ParamLeaderGrace]
-	if !ok || v.IsNull() {
-		return t.Replace, nil
-	}
-	grace, err := parseGracePeriod(v, t)
-	if err != nil {
-		return t.Replace, fmt.Errorf("param %q: %w; %s counts until then", ParamLeaderGrace, err, t.Replace)
-	}
-	return grace, nil
-}
-
-// parseGracePeriod returns ErrInvalid for what is not a duration longer than a leader
-// leads without Consul.
-func parseGracePeriod(v profile.Value, t Timing) (time.Duration, error) {
-	grace, err := time.ParseDuration(v.Raw())
-	if err != nil || grace <= t.StepDown {
-		return 0, fmt.Errorf("it must be a duration above %s, such as \"2m\": %w", t.StepDown, ErrInvalid)
-	}
-	return grace, nil
-}

@@ -1,18 +1,12 @@
 package cluster
 
 import (
-	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
-	"github.com/jorc/jorc/internal/catalog"
-	"github.com/jorc/jorc/internal/consul"
-	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
 )
 
@@ -120,12 +114,14 @@ func (l Leaders) Managers(members map[string]Record) []string {
 	return slices.Compact(all)
 }
 
-func (l Leaders) clone() Leaders {
+// Clone returns a copy that can be changed.
+func (l Leaders) Clone() Leaders {
 	l.Leader, l.Manager, l.Retired = slices.Clone(l.Leader), slices.Clone(l.Manager), slices.Clone(l.Retired)
 	return l
 }
 
-func (l *Leaders) setManager(node string) {
+// SetManager makes a node a manager.
+func (l *Leaders) SetManager(node string) {
 	if !slices.Contains(l.Manager, node) {
 		l.Manager = append(l.Manager, node)
 	}
@@ -139,24 +135,24 @@ func (l *Leaders) retire(node string, now time.Time) {
 	}
 }
 
-// forget removes node from the retired leaders.
-func (l *Leaders) forget(node string) {
+// Forget removes node from the retired leaders.
+func (l *Leaders) Forget(node string) {
 	l.Retired = slices.DeleteFunc(l.Retired, func(r Retired) bool { return r.Node == node })
 }
 
-// without returns l without node; believes says that node may think that it
+// Without returns l without node; believes says that node may think that it
 // leads.
-func (l Leaders) without(node string, believes bool) (next Leaders, changed bool) {
-	next = l.clone()
+func (l Leaders) Without(node string, believes bool) (next Leaders, changed bool) {
+	next = l.Clone()
 	next.Manager = slices.DeleteFunc(next.Manager, func(n string) bool { return n == node })
 	switch {
 	case l.Leads(node):
 		next.retire(node, time.Now())
 		if !believes {
-			next.forget(node)
+			next.Forget(node)
 		}
 	case !believes:
-		next.forget(node)
+		next.Forget(node)
 	}
 	return next, !next.Equal(l)
 }
@@ -167,85 +163,7 @@ func (l Leaders) Equal(o Leaders) bool {
 		slices.EqualFunc(l.Retired, o.Retired, func(a, b Retired) bool { return a.Node == b.Node })
 }
 
-// Leaders reads who leads.
-func (c *Cluster) Leaders(ctx context.Context) (Leaders, error) {
-	e, err := c.leaders.Get(ctx)
-	return e.Value, err
-}
-
-// SetCount says how many are to lead from now on.
-func (c *Cluster) SetCount(ctx context.Context, n int) error {
-	if n < 1 || n > MaxLeaders {
-		return fmt.Errorf("%d leaders: %w: there can be 1 to %d", n, ErrInvalid, MaxLeaders)
-	}
-	_, err := c.leaders.Update(ctx, func(old kv.Entry[Leaders]) (Leaders, bool, error) {
-		next := old.Value.clone()
-		next.Count = n
-		return next, next.Count != old.Value.Count || !old.Exists, nil
-	})
-	if errors.Is(err, kv.ErrDamaged) {
-		_, err = c.RepairLeaders(ctx, Leaders{Count: n})
-	}
-	return err
-}
-
-// RepairLeaders writes l in place of a document that is damaged; repaired is
-// false when it is not.
-func (c *Cluster) RepairLeaders(ctx context.Context, l Leaders) (repaired bool, err error) {
-	old, err := c.leaders.Get(ctx)
-	if !errors.Is(err, kv.ErrDamaged) {
-		return false, err
-	}
-	_, err = c.leaders.CompareAndSwap(ctx, old, l)
-	return err == nil, err
-}
-
-// Elect decides once who leads, as an Election does, and writes that if it is
-// news: leaders that are no longer members retire, vacancies are filled. It returns
-// who leads now, and until when places of retired leaders stay empty at most.
-func (c *Cluster) Elect(ctx context.Context) (Leaders, error) {
-	candidates, err := c.Candidates(ctx, nil)
-	if err != nil {
-		return Leaders{}, err
-	}
-	return c.DecideLeaders(ctx, candidates, NewElectorMemory(Timing{}), time.Now())
-}
-
-// DecideLeaders writes the decision about candidates of one who saw m, if it is news. It returns who leads now, or what
-// kv.Doc.Update returns.
-func (c *Cluster) DecideLeaders(ctx context.Context, candidates []Candidate, m *ElectorMemory, now time.Time) (Leaders, error) {
-	e, err := c.leaders.Update(ctx, func(old kv.Entry[Leaders]) (Leaders, bool, error) {
-		m.Observe(old.Value, candidates, now)
-		next := Decide(old.Value, candidates, m.situation(now), rand.IntN)
-		return next, !next.Equal(old.Value), nil
-	})
-	return e.Value, err
-}
-
-// fillVacancies chooses leaders if there are vacancies. It does nothing if the
-// token has no right to: an elector fills them then.
-func (c *Cluster) fillVacancies(ctx context.Context) error {
-	l, err := c.Leaders(ctx)
-	if err == nil && l.Vacancies() > 0 {
-		_, err = c.Elect(ctx)
-	}
-	if errors.Is(err, consul.ErrDenied) || errors.Is(err, kv.ErrDamaged) {
-		return nil // electors fill it, and write again what is damaged
-	}
-	return err
-}
-
-// Filter reads the cluster's own filter, which selects the members for runs,
-// elections and waits: the param cluster/filter, by default every member. It
-// returns a *FilterError for a param that is not a filter.
-func (c *Cluster) Filter(ctx context.Context) (*Filter, error) {
-	e, err := c.profile.Get(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return FilterOf(e.Value)
-}
-
+// FilterOf returns the filter of a profile, the param cluster/filter; without it every member matches. It returns a *FilterError.
 func FilterOf(d profile.Document) (*Filter, error) {
 	v, ok := d.Params[ParamFilter]
 	if !ok || v.IsNull() {
@@ -256,40 +174,6 @@ func FilterOf(d profile.Document) (*Filter, error) {
 		return nil, fmt.Errorf("param %q: %w", ParamFilter, err)
 	}
 	return f, nil
-}
-
-// Candidates reads the members as an election sees them: a member that f, the
-// cluster's own filter, leaves out is not eligible; nil: it is read. A record that cannot be read
-// does not keep other members from being chosen.
-func (c *Cluster) Candidates(ctx context.Context, f *Filter) (_ []Candidate, err error) {
-	if f == nil {
-		if f, err = c.Filter(ctx); err != nil {
-			return nil, err
-		}
-	}
-	s, err := c.Load(ctx, NeedChecks|NeedProfile|f.Need())
-	if errors.Is(err, consul.ErrDenied) && f.Need() == 0 {
-		s, err = c.Load(ctx, NeedProfile) // then no host counts as healthy
-	}
-	if err == nil {
-		err = s.Damaged[KeyLeaders]
-	}
-	if err != nil {
-		return nil, err
-	}
-	return s.candidates(f), nil
-}
-
-// CandidateOf is Candidates for one node, none if it is not a member. What is read does not grow with the number of members.
-func (c *Cluster) CandidateOf(ctx context.Context, node string, f *Filter) ([]Candidate, error) {
-	s, err := c.LoadHost(ctx, node, NeedChecks|NeedProfile|f.Need())
-	if err == nil {
-		err = cmp.Or(s.Damaged[KeyLeaders], s.Damaged[KeyProfile])
-	}
-	if err != nil {
-		return nil, err
-	}
-	return s.candidates(f), nil
 }
 
 // candidate returns the member as an election sees it; d is the profile.
@@ -303,39 +187,4 @@ func (m Member) candidate(d profile.Document) Candidate {
 		eligible = v.String() == "true"
 	}
 	return Candidate{Node: m.Node, Eligible: eligible, Failing: m.Condition.Fails()}
-}
-
-// ElectionRules reads what the profile says of elections: the cluster's own filter, and how long a leader has to have been
-// failing before another takes its place. wrong is why the default counts instead, t's.
-func (c *Cluster) ElectionRules(ctx context.Context, t Timing) (f *Filter, grace time.Duration, wrong, err error) {
-	e, err := c.profile.Get(ctx)
-	if err != nil {
-		return nil, 0, nil, err
-	}
-	grace, wrong = gracePeriodIn(e.Value, t.WithDefaults())
-	f, err = FilterOf(e.Value)
-	return f, grace, wrong, err
-}
-
-// LeadersDoc is the document of who leads.
-func (c *Cluster) LeadersDoc() kv.Doc[Leaders] { return c.leaders }
-
-// ConfirmStepDown writes that node knows that it was retired.
-func (c *Cluster) ConfirmStepDown(ctx context.Context, node string) error {
-	_, err := c.leaders.Update(ctx, func(old kv.Entry[Leaders]) (Leaders, bool, error) {
-		next := old.Value.clone()
-		next.forget(node)
-		return next, old.Value.IsRetired(node), nil
-	})
-	return err
-}
-
-// MayBelieve reports whether a jorc agent of this cluster may run on node, so that
-// it may act as leader until it learns that it is not.
-func (c *Cluster) MayBelieve(ctx context.Context, node string) bool {
-	checks, meta, err := c.client.HealthNode(ctx, node, consul.Query{})
-	if err != nil || meta.Filtered {
-		return true
-	}
-	return slices.ContainsFunc(checks, func(h *consul.HealthCheck) bool { return h.ServiceID == catalog.PresenceID(c.name) })
 }

@@ -4,33 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"testing"
-
-	"github.com/jorc/jorc/internal/cluster"
-	"github.com/jorc/jorc/internal/consul"
-	"github.com/jorc/jorc/internal/consultest"
 )
-
-func param(t testing.TB, c *cluster.Cluster, key string) string {
-	t.Helper()
-	d, err := c.Profile(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if v, ok := d.Params[key]; ok {
-		return v.String()
-	}
-	return "missing"
-}
-
-// index is the number of Consul's last write below prefix.
-func index(t testing.TB, s *consultest.Server, prefix string) uint64 {
-	t.Helper()
-	_, meta, err := s.Client().KVList(t.Context(), prefix, consul.Query{Consistent: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return meta.Index
-}
 
 func wantIs(t testing.TB, what string, err, want error) {
 	t.Helper()
@@ -46,12 +20,4 @@ func asJSON(t testing.TB, v any) string {
 		t.Fatal(err)
 	}
 	return string(data)
-}
-
-// noDamage fails the test for a document that an export leaves out.
-func noDamage(t testing.TB) func(key string, err error) {
-	return func(key string, err error) {
-		t.Helper()
-		t.Errorf("the export leaves out %s: %v", key, err)
-	}
 }

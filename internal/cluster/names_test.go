@@ -2,9 +2,6 @@ package cluster_test
 
 import (
 	"errors"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -61,8 +58,8 @@ func TestCheckNode(t *testing.T) {
 	}
 }
 
-// FuzzCheckVersion: what is taken is one segment of a key that survives a
-// version file; what is refused is one line that a terminal can show.
+// FuzzCheckVersion: what is taken is one segment of a key, without space around it as a version file
+// would lose it; what is refused is one line that a terminal can show.
 func FuzzCheckVersion(f *testing.F) {
 	for _, seed := range []string{"v1", "a/b", "..", "-", "\xff", "v 1", "\u202e", strings.Repeat("é", 65), "a\r\n"} {
 		f.Add(seed)
@@ -76,13 +73,6 @@ func FuzzCheckVersion(f *testing.F) {
 		}
 		if name == "" || len(name) > 128 || !utf8.ValidString(name) || strings.ContainsAny(name, "/ \t\r\n\\'\"$`") || strings.TrimSpace(name) != name {
 			t.Errorf("%q is taken", name)
-		}
-		file := t.TempDir() + "/version"
-		if err := cluster.WriteVersionFile(file, name); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := cluster.ReadVersionFile(file); got != name || err != nil {
-			t.Errorf("%q came back as %q, %v", name, got, err)
 		}
 	})
 }
@@ -129,63 +119,4 @@ func TestParseResult(t *testing.T) {
 	wantIs(t, "an unknown type", err, cluster.ErrUnknownType)
 	_, err = cluster.ParseResult("puppet", "fine")
 	wantIs(t, "an unknown result", err, cluster.ErrBadState)
-}
-
-func TestVersionFile(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "deep", "down", "version")
-	_, err := cluster.ReadVersionFile(file)
-	wantIs(t, "no file", err, cluster.ErrNoVersion)
-	if err := cluster.WriteVersionFile(file, "v1"); err != nil {
-		t.Fatal(err)
-	}
-	if v, err := cluster.ReadVersionFile(file); v != "v1" || err != nil {
-		t.Errorf("got %q, %v", v, err)
-	}
-	before := inode(t, file)
-	if err := cluster.WriteVersionFile(file, "v1"); err != nil || !os.SameFile(before, inode(t, file)) {
-		t.Errorf("the same version was written again: %v", err)
-	}
-	if err := cluster.WriteVersionFile(file, "v2"); err != nil || os.SameFile(before, inode(t, file)) {
-		t.Errorf("another version was written into the old file: %v", err)
-	}
-	wantIs(t, "a bad name", cluster.WriteVersionFile(file, "a/b"), text.ErrName)
-	for _, test := range []struct {
-		content string
-		want    error
-		version string
-	}{
-		{"", cluster.ErrNoVersion, ""},
-		{" \n\n", cluster.ErrNoVersion, ""},
-		{"v3", nil, "v3"},
-		{"  v3 \r\n", nil, "v3"},
-		{"v3\nv4\n", cluster.ErrVersionFile, ""},
-		{"\x00\x01\xff", cluster.ErrVersionFile, ""},
-		{strings.Repeat("x", 1<<20), cluster.ErrVersionFile, ""},
-	} {
-		if err := os.WriteFile(file, []byte(test.content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		v, err := cluster.ReadVersionFile(file)
-		wantIs(t, "reading rubbish", err, test.want)
-		if v != test.version {
-			t.Errorf("%.20q is version %q", test.content, v)
-		}
-	}
-	_, err = cluster.ReadVersionFile(t.TempDir())
-	if err == nil {
-		t.Error("a directory is read")
-	}
-	if err := cluster.WriteVersionFile(filepath.Join(file, "version"), "v1"); err == nil {
-		t.Error("a file is taken for a directory")
-	}
-}
-
-func inode(t *testing.T, file string) fs.FileInfo {
-	t.Helper()
-	info, err := os.Stat(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return info
 }

@@ -34,9 +34,9 @@ const (
 	CategoryProcesses   = "processes"   // whether supervised processes stay up
 )
 
-// maxDetail bounds CategoryState.Detail, in bytes: the tail of a task's output
+// MaxDetail bounds CategoryState.Detail, in bytes: the tail of a task's output
 // fits.
-const maxDetail = 8 << 10
+const MaxDetail = 8 << 10
 
 // Report is what one node reports about itself, at nodes/<node>.
 type Report struct {
@@ -229,7 +229,7 @@ func (r Report) At(version string, now time.Time) Report {
 // state and version stay, Since stays.
 func (r Report) With(category string, s CategoryState, now time.Time) Report {
 	old, known := r.States[category]
-	s.Detail = text.Tail(s.Detail, maxDetail)
+	s.Detail = text.Tail(s.Detail, MaxDetail)
 	s.Since, s.Reported, s.more, s.Began = now, time.Time{}, old.more, time.Time{}
 	switch {
 	case !known || old.Version != s.Version:
@@ -278,11 +278,11 @@ type plain CategoryState
 
 // MarshalJSON writes what a newer jorc wrote beside what this one knows.
 func (s CategoryState) MarshalJSON() ([]byte, error) {
-	known, err := encode(plain(s))
+	known, err := Encode(plain(s))
 	if err != nil || len(s.more) == 0 {
 		return known, err
 	}
-	more, err := encode(s.more)
+	more, err := Encode(s.more)
 	if err != nil {
 		return nil, err
 	}
@@ -313,7 +313,8 @@ func (s *CategoryState) UnmarshalJSON(data []byte) error {
 // stateMembers are the JSON names of CategoryState's fields.
 var stateMembers = []string{"state", "since", "detail", "version", "log_url", "suspect", "next_try", "reported", "began"}
 
-func encode(v any) ([]byte, error) {
+// Encode writes v as reports are stored.
+func Encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
@@ -333,8 +334,8 @@ func DefaultReportTTL() map[string]time.Duration {
 // each minute costs four writes an hour. A report may be so much newer than what is recorded.
 const repeatAfter = 15 * time.Minute
 
-// refreshed returns r with the time of a repeated report, if it is to be recorded.
-func (r Report) refreshed(category string, now time.Time) Report {
+// Refreshed returns r with the time of a repeated report, if it is to be recorded.
+func (r Report) Refreshed(category string, now time.Time) Report {
 	s := r.States[category]
 	if now.Sub(s.latest()) < repeatAfter {
 		return r
@@ -394,8 +395,8 @@ const (
 	maxWorkflowBytes = 32 << 10 // of all their names
 )
 
-// bounded returns what of a record is beyond the bounds.
-func (r Record) bounded() error {
+// Bounded returns what of a record is beyond the bounds.
+func (r Record) Bounded() error {
 	for _, list := range []struct {
 		what  string
 		names []string

@@ -147,7 +147,7 @@ func LeaseText(w Wish) string {
 func (r Report) Answered(change string) Answer {
 	for _, a := range r.Grants[:min(len(r.Grants), pace.MostGrants)] {
 		if a.Change == change {
-			a.Reason = printableLine(a.Reason, maxDetail)
+			a.Reason = printableLine(a.Reason, MaxDetail)
 			return a
 		}
 	}
@@ -163,7 +163,7 @@ func (r Report) AtWork() bool {
 // WithAnswer returns the report of the same host with another answer in a.Change, in the place of the one before; one that
 // says nothing else is left out.
 func (r Report) WithAnswer(a Answer) Report {
-	a.Reason = text.Tail(a.Reason, maxDetail)
+	a.Reason = text.Tail(a.Reason, MaxDetail)
 	says := a != (Answer{Change: a.Change})
 	i := slices.IndexFunc(r.Grants, func(o Answer) bool { return o.Change == a.Change })
 	switch {

@@ -1,8 +1,6 @@
 package cluster
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -198,10 +196,10 @@ func (s *State) member(h *Host) Member {
 // member does. It returns a *FilterError.
 func (s *State) Filter() (*Filter, error) { return FilterOf(s.Profile) }
 
-// candidates returns the members as an election sees them: the ones that the
+// Candidates returns the members as an election sees them: the ones that the
 // cluster's own filter leaves out are not eligible. A record that cannot be read
 // keeps no other member from being chosen.
-func (s *State) candidates(f *Filter) []Candidate {
+func (s *State) Candidates(f *Filter) []Candidate {
 	nodes := s.Nodes()
 	all := make([]Candidate, len(nodes))
 	for i, node := range nodes {
@@ -221,9 +219,9 @@ func (s *State) Unreadable(each func(key string, err error)) {
 	}
 }
 
-// firstDamaged returns why the first document cannot be read, reports left out:
+// FirstDamaged returns why the first document cannot be read, reports left out:
 // one host's report must not keep a command from showing the others.
-func (s *State) firstDamaged() (first error) {
+func (s *State) FirstDamaged() (first error) {
 	s.Unreadable(func(key string, err error) {
 		if first == nil && !strings.HasPrefix(key, PrefixReports) {
 			first = err
@@ -394,55 +392,6 @@ type Member struct {
 	Condition Condition `json:"-"` // with NeedHealth and NeedAgent
 }
 
-// MembersOptions say which members to read and what of them.
-type MembersOptions struct {
-	Filter *Filter // nil: all
-	Need   Need    // beside what the filter needs
-	// Unreadable, if not nil, is called with documents that cannot be read, by key
-	// below the cluster's: members whose records cannot be are left out then, who
-	// leads counts as no member, and what nodes report as nothing; that is not an error.
-	Unreadable func(key string, err error)
-}
-
-// Members reads the members that o.Filter matches, in order of their names,
-// with at most six requests whatever their number. It returns kv.ErrDamaged or
-// kv.ErrNewer for a document that cannot be read, if o.Unreadable is nil, or a
-// class of package consul; consul.ErrDenied also when the token does not see
-// everything that was asked for.
-func (c *Cluster) Members(ctx context.Context, o MembersOptions) ([]Member, error) {
-	need := o.Need
-	if o.Filter != nil {
-		need |= o.Filter.Need()
-	}
-	s, err := c.Load(ctx, need)
-	if err != nil {
-		return nil, err
-	}
-	if o.Unreadable != nil {
-		s.Unreadable(o.Unreadable)
-	} else if err := s.firstDamaged(); err != nil {
-		return nil, err
-	}
-	return s.Members(o.Filter), nil
-}
-
-// MemberOf reads one member as Members shows it; what is read does not grow
-// with their number. It returns ErrNoMember, or what Members returns.
-func (c *Cluster) MemberOf(ctx context.Context, node string, need Need) (Member, error) {
-	s, err := c.LoadHost(ctx, node, need)
-	if err != nil {
-		return Member{}, err
-	}
-	if err := cmp.Or(s.firstDamaged(), s.DamagedReport(node)); err != nil {
-		return Member{}, err
-	}
-	h := s.Hosts[node]
-	if !h.Member {
-		return Member{}, fmt.Errorf("node %q in cluster %q: %w", node, c.name, ErrNoMember)
-	}
-	return s.MemberOf(node), nil
-}
-
 // RepairHint says what to do about err when it is of a damaged document of a cluster
 // and does not say so itself; else it is empty.
 func RepairHint(err error) string {
@@ -468,4 +417,49 @@ func RepairHint(err error) string {
 		}
 	}
 	return ""
+}
+
+// Without returns the state for a reader who may not see some hosts and services, as if
+// they did not exist. The health of a host that runs one of the services is left out, too:
+// it follows from the checks of all of its services. Changes are left out.
+func (s *State) Without(hosts, services map[string]bool) *State {
+	next := *s
+	next.nodes, next.Changes = nil, AuditLog{}
+	next.Hosts = make(map[string]*Host, len(s.Hosts))
+	for node, h := range s.Hosts {
+		if !hosts[node] {
+			next.Hosts[node] = h.without(services)
+		}
+	}
+	next.Leaders.Leader = namesWithout(s.Leaders.Leader, hosts)
+	next.Leaders.Manager = namesWithout(s.Leaders.Manager, hosts)
+	next.Leaders.Retired = slices.DeleteFunc(slices.Clone(s.Leaders.Retired), func(r Retired) bool { return hosts[r.Node] })
+	next.Control.Nodes = maps.Clone(s.Control.Nodes)
+	maps.DeleteFunc(next.Control.Nodes, func(node string, _ Hold) bool { return hosts[node] })
+	next.Damaged = maps.Clone(s.Damaged)
+	maps.DeleteFunc(next.Damaged, func(key string, _ error) bool {
+		node, ok := NodeOf(key)
+		return ok && hosts[node]
+	})
+	return &next
+}
+
+// without is the host without some services.
+func (h *Host) without(services map[string]bool) *Host {
+	next := *h
+	for name := range h.Services {
+		if services[name] {
+			next.Condition = next.Condition.withoutHealth()
+		}
+	}
+	next.Services = maps.Clone(h.Services)
+	maps.DeleteFunc(next.Services, func(name string, _ Tally) bool { return services[name] })
+	next.Failing = slices.DeleteFunc(slices.Clone(h.Failing), func(c consul.CheckState) bool { return services[c.ServiceName] })
+	next.Record.Provides = namesWithout(h.Record.Provides, services)
+	next.Record.Requires = slices.DeleteFunc(slices.Clone(h.Record.Requires), func(r Requirement) bool { return services[r.Service()] })
+	return &next
+}
+
+func namesWithout(names []string, hidden map[string]bool) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return hidden[name] })
 }

@@ -1,47 +1,14 @@
 package cluster
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/sync/errgroup"
-
-	"github.com/jorc/jorc/internal/durable"
-	"github.com/jorc/jorc/internal/text"
 )
-
-// LoadReports reads what all nodes report and nothing else, with two requests: one
-// asks whether the answer is whole. It returns consul.ErrDenied also when the token
-// may see only a part, or consul.ErrUnreachable.
-func (c *Cluster) LoadReports(ctx context.Context) (State, error) {
-	g, ctx := errgroup.WithContext(ctx)
-	var a Answers
-	g.Go(func() error { return c.mayRead(ctx, PrefixReports) })
-	g.Go(func() (err error) { a.Reports, err = c.reports.List(ctx); return err })
-	if err := g.Wait(); err != nil {
-		return State{}, err
-	}
-	s := State{Cluster: c.name, Need: NeedReports, Damaged: map[string]error{}}
-	s.Take(a, nil, nil)
-	return s, nil
-}
-
-// LoadReport is LoadReports of one node, with one request. It returns what Report
-// returns.
-func (c *Cluster) LoadReport(ctx context.Context, node string) (State, error) {
-	d, exists, err := c.Report(ctx, node)
-	s := State{Cluster: c.name, Need: NeedReports, Hosts: map[string]*Host{node: {Node: node, Reported: exists, Report: d}}}
-	return s, err
-}
 
 // RunningVersions returns the versions that run on any node, in order.
 func (s *State) RunningVersions() []string {
@@ -89,20 +56,6 @@ func (s *State) HostsNotRunning(version string, hosts []string) []OtherHost {
 	return all
 }
 
-// Report reads what node reports; exists is false when it never did. It
-// returns text.ErrName, kv.ErrDamaged, kv.ErrNewer, consul.ErrDenied or
-// consul.ErrUnreachable.
-func (c *Cluster) Report(ctx context.Context, node string) (d Report, exists bool, err error) {
-	if err := CheckNode(node); err != nil {
-		return Report{}, false, err
-	}
-	e, err := c.reports.At(node).Get(ctx)
-	if err != nil {
-		return Report{}, false, fmt.Errorf("what node %q reports: %w", node, err)
-	}
-	return e.Value, e.Exists, nil
-}
-
 // Uniqueness says whether one version is the only one that runs.
 type Uniqueness struct {
 	Version  string         `json:"version"`
@@ -131,31 +84,6 @@ type DetachedHost struct {
 
 // examples is how many hosts of a version are named.
 const examples = 3
-
-// UniqueVersion reads whether version is the only one that runs: with two requests
-// when no other version runs, and otherwise a few. It returns text.ErrName, or what
-// LoadReports returns.
-func (c *Cluster) UniqueVersion(ctx context.Context, version string) (Uniqueness, error) {
-	if err := CheckVersion(version); err != nil {
-		return Uniqueness{}, err
-	}
-	s, err := c.LoadReports(ctx)
-	if err != nil {
-		return Uniqueness{}, err
-	}
-	var others []string
-	for node, h := range s.Hosts {
-		if v := h.Report.Version; v != "" && v != version {
-			others = append(others, node)
-		}
-	}
-	slices.Sort(others)
-	conditions, err := c.conditions(ctx, others)
-	for node, condition := range conditions {
-		s.Hosts[node].Condition = condition
-	}
-	return s.Uniqueness(version, nil), err
-}
 
 // Uniqueness reports whether version is the only one that runs. Hosts that are down,
 // or not in Consul's catalog, keep no version alive, nor do those in apart, which has why
@@ -270,52 +198,6 @@ var (
 	// ErrVersionFile: the version file holds something else than a version.
 	ErrVersionFile = errors.New("not a version file")
 )
-
-// maxVersionFile bounds what is read of a version file: longer text cannot be a version.
-const maxVersionFile = 4 * text.MaxName
-
-// ReadVersionFile reads the version that this host runs. It returns
-// ErrNoVersion when there is no such file or nothing in it, ErrVersionFile when it holds something else, and
-// what durable.OpenRead does.
-func ReadVersionFile(path string) (string, error) {
-	f, err := durable.OpenRead(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("version file %s: %w", path, ErrNoVersion)
-	}
-	if err != nil {
-		return "", fmt.Errorf("version file: %w", err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxVersionFile))
-	if err != nil {
-		return "", fmt.Errorf("version file: %w", err)
-	}
-	version := strings.TrimSpace(string(data))
-	if version == "" {
-		return "", fmt.Errorf("version file %s: %w", path, ErrNoVersion)
-	}
-	if err := CheckVersion(version); err != nil {
-		return "", fmt.Errorf("version file %s: %w: %v; 'jorc update local VERSION' replaces it", path, ErrVersionFile, err)
-	}
-	return version, nil
-}
-
-// WriteVersionFile replaces the version file by one that holds version and a
-// line end; its directory is made when it is missing. A file that says so
-// already is not touched. It returns text.ErrName or an *fs.PathError.
-func WriteVersionFile(path, version string) error {
-	if err := CheckVersion(version); err != nil {
-		return err
-	}
-	data := version + "\n"
-	if old, err := durable.ReadFile(path, maxVersionFile); err == nil && string(old) == data {
-		return nil
-	}
-	if err := durable.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("version file: %w", err)
-	}
-	return durable.WriteFile(path, []byte(data), 0o644)
-}
 
 // PendingChange says whether a host has an update to make. Its numbers are those
 // that scripts know.

@@ -2,15 +2,10 @@ package cluster
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
-
-	"golang.org/x/sync/errgroup"
-
-	"github.com/jorc/jorc/internal/consul"
 )
 
 // WhyFacts are what is known of why a node runs what it runs. What the ledger
@@ -68,26 +63,6 @@ func (f WhyFacts) InRollout() bool {
 	return f.Desired != "" && (f.Desired != f.Report.Version || f.Report.Answered(VersionChange).Open())
 }
 
-// WhyFacts reads what the ledger and the catalog know of node. It returns what
-// Report and Desired return.
-func (c *Cluster) WhyFacts(ctx context.Context, node string) (WhyFacts, error) {
-	f := WhyFacts{Node: node}
-	if err := CheckNode(node); err != nil {
-		return f, err
-	}
-	var s State
-	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return c.maySeeNode(gctx, node) })
-	g.Go(func() (err error) {
-		s, err = c.LoadHost(gctx, node, NeedReports|NeedInstances|NeedVersion)
-		return err
-	})
-	if err := g.Wait(); err != nil {
-		return f, err
-	}
-	return s.WhyFacts(node)
-}
-
 // WhyFacts are the facts about node, one of the state's hosts. It returns why the
 // desired version, or what the node reports, cannot be read.
 func (s *State) WhyFacts(node string) (WhyFacts, error) {
@@ -101,10 +76,6 @@ func (s *State) WhyFacts(node string) (WhyFacts, error) {
 	f.Host = *s.Hosts[node]
 	f.Desired, f.Report, f.Reported, f.HoldFile = s.Desired, f.Host.Report, f.Host.Reported, f.Host.Report.HeldByFile()
 	return f, nil
-}
-
-func (c *Cluster) maySeeNode(ctx context.Context, node string) error {
-	return c.authorize(ctx, []consul.Right{{Resource: "node", Access: "read", Segment: node}, {Resource: "service", Access: "read", Segment: "jorc"}})
 }
 
 // Explain tells why the node of f runs what it runs.

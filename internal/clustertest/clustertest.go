@@ -13,6 +13,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/profile"
 )
 
@@ -23,24 +24,24 @@ func NewServer(t testing.TB) *consultest.Server {
 }
 
 // New returns a cluster of the test's own, not yet initialized.
-func New(t testing.TB) (*cluster.Cluster, *consultest.Server) {
+func New(t testing.TB) (*fleet.Cluster, *consultest.Server) {
 	t.Helper()
 	s := NewServer(t)
-	return cluster.New(s.Client(), "jorc", "prod"), s
+	return fleet.New(s.Client(), "jorc", "prod"), s
 }
 
 // Initialized returns a cluster of the test's own.
-func Initialized(t testing.TB) (*cluster.Cluster, *consultest.Server) {
+func Initialized(t testing.TB) (*fleet.Cluster, *consultest.Server) {
 	t.Helper()
 	c, s := New(t)
-	if _, err := c.Init(t.Context(), cluster.InitOptions{}); err != nil {
+	if _, err := c.Init(t.Context(), fleet.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	return c, s
 }
 
 // TwoMembers returns a cluster of a and b, both well, of which a leads.
-func TwoMembers(t testing.TB) (*cluster.Cluster, *consultest.Server) {
+func TwoMembers(t testing.TB) (*fleet.Cluster, *consultest.Server) {
 	t.Helper()
 	c, s := Initialized(t)
 	for _, node := range []string{"a", "b"} {
@@ -51,7 +52,7 @@ func TwoMembers(t testing.TB) (*cluster.Cluster, *consultest.Server) {
 }
 
 // Join makes node a member with roles.
-func Join(t testing.TB, c *cluster.Cluster, node string, roles ...string) {
+func Join(t testing.TB, c *fleet.Cluster, node string, roles ...string) {
 	t.Helper()
 	_, err := c.Join(t.Context(), node, func(r cluster.Record) (cluster.Record, error) {
 		r.Roles = roles
@@ -83,7 +84,7 @@ func AddNode(t testing.TB, s *consultest.Server, node, health, presence string) 
 // Guarded is a cluster in a Consul with default deny, and who may do what.
 type Guarded struct {
 	Server  *consultest.Server
-	Root    *cluster.Cluster
+	Root    *fleet.Cluster
 	Tokens  map[string]string         // kind of policy → token
 	Clients map[string]*consul.Client // kind of policy → one for all that is tried
 }
@@ -92,23 +93,23 @@ type Guarded struct {
 func NewGuarded(t *testing.T) *Guarded {
 	t.Helper()
 	s := consultest.Start(t, consultest.WithACL())
-	g := &Guarded{Server: s, Root: cluster.New(s.Client(), "jorc", "prod"), Tokens: map[string]string{}, Clients: map[string]*consul.Client{}}
-	if _, err := g.Root.Init(t.Context(), cluster.InitOptions{}); err != nil {
+	g := &Guarded{Server: s, Root: fleet.New(s.Client(), "jorc", "prod"), Tokens: map[string]string{}, Clients: map[string]*consul.Client{}}
+	if _, err := g.Root.Init(t.Context(), fleet.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := cluster.New(s.Client(), "jorc", "prod2").Init(t.Context(), cluster.InitOptions{}); err != nil {
+	if _, err := fleet.New(s.Client(), "jorc", "prod2").Init(t.Context(), fleet.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	policies := append(g.Root.Policies(s.Node), g.Root.ElectorPolicy())
-	for i, kind := range []string{cluster.PolicyAgent, cluster.PolicyOperator, cluster.PolicyOrchestrator, cluster.PolicyElector} {
+	for i, kind := range []string{fleet.PolicyAgent, fleet.PolicyOperator, fleet.PolicyOrchestrator, fleet.PolicyElector} {
 		p := policies[i]
 		for _, want := range []bool{true, false} {
-			if changed, err := cluster.PutPolicy(t.Context(), s.Client(), p); err != nil || changed != want {
+			if changed, err := fleet.PutPolicy(t.Context(), s.Client(), p); err != nil || changed != want {
 				t.Fatalf("PutPolicy(%s) = %v, %v; want %v", p.Name, changed, err, want)
 			}
 		}
 		names := []string{p.Name}
-		if kind == cluster.PolicyElector {
+		if kind == fleet.PolicyElector {
 			names = append(names, policies[0].Name) // it goes beside that of an agent
 		}
 		token, err := s.Client().CreateToken(t.Context(), kind, 0, names...)
@@ -121,11 +122,11 @@ func NewGuarded(t *testing.T) *Guarded {
 }
 
 // As is the cluster called name as one with a token of a kind sees it.
-func (g *Guarded) As(kind, name string) *cluster.Cluster {
+func (g *Guarded) As(kind, name string) *fleet.Cluster {
 	if g.Clients[kind] == nil {
 		g.Clients[kind] = g.Server.ClientWithToken(g.Tokens[kind])
 	}
-	return cluster.New(g.Clients[kind], "jorc", name)
+	return fleet.New(g.Clients[kind], "jorc", name)
 }
 
 // Gateway stands between a client and a real Consul: it counts requests, and
@@ -180,7 +181,7 @@ func Value(t testing.TB, text string) profile.Value {
 }
 
 // Set sets a param of the profile.
-func Set(t testing.TB, c *cluster.Cluster, key, text string, ref profile.Ref) error {
+func Set(t testing.TB, c *fleet.Cluster, key, text string, ref profile.Ref) error {
 	t.Helper()
 	_, err := c.Set(t.Context(), profile.Scope{}, key, Value(t, text), ref)
 	return err

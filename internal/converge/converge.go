@@ -20,6 +20,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/workflow"
 )
 
@@ -30,8 +31,8 @@ type Options struct {
 	StateDir    string // progress is kept in its file converge.json, what static files were in drift.json
 	VersionFile string
 	Static      config.Static
-	Requires    []config.Requires     // gate the static workflow
-	Report      *cluster.ReportWriter // this host's
+	Requires    []config.Requires   // gate the static workflow
+	Report      *fleet.ReportWriter // this host's
 	// Desired calls handle with the desired version, and whenever it changes, until ctx ends.
 	Desired      func(ctx context.Context, handle func(version string, err error)) error
 	Runner       Runner

@@ -114,7 +114,7 @@ func (c *Converger) readVersion() string {
 		}
 	}
 	var err error
-	v.version, err = cluster.ReadVersionFile(c.o.VersionFile)
+	v.version, err = ReadVersionFile(c.o.VersionFile)
 	if c.version = v; err != nil {
 		c.version.info = durable.Info{} // it is read again
 	}

@@ -51,10 +51,10 @@ var documents = map[string]crashtest.Document{
 	},
 	"version file": {
 		Write: func(dir, content string) error {
-			return cluster.WriteVersionFile(filepath.Join(dir, "new", "version"), content)
+			return WriteVersionFile(filepath.Join(dir, "new", "version"), content)
 		},
 		Read: func(dir string) (string, error) {
-			version, err := cluster.ReadVersionFile(filepath.Join(dir, "new", "version"))
+			version, err := ReadVersionFile(filepath.Join(dir, "new", "version"))
 			if errors.Is(err, cluster.ErrNoVersion) {
 				return "", nil
 			}

@@ -23,6 +23,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/workflow"
 )
@@ -44,7 +45,7 @@ type host struct {
 	node    string
 	cluster string
 	client  *consul.Client
-	ledger  *cluster.Cluster
+	ledger  *fleet.Cluster
 	runner  *workflow.Runner
 	dir     string
 	flows   []config.Workflow
@@ -65,7 +66,7 @@ func newHost(t testing.TB) *host {
 
 func newHostOn(t testing.TB, client *consul.Client, name, node, dir string) *host {
 	h := &host{t: t, node: node, cluster: name, client: client, dir: dir}
-	h.ledger = cluster.New(client, "jorc", name)
+	h.ledger = fleet.New(client, "jorc", name)
 	h.hold, h.checks = newSource(Hold{}), newSource(Health{})
 	h.flows = []config.Workflow{
 		{Name: "static", Reboots: true, Tasks: []config.Task{sh("one", ""), sh("two", "")}},

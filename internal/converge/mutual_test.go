@@ -15,11 +15,11 @@ import (
 
 	"github.com/jorc/jorc/internal/blocker"
 	"github.com/jorc/jorc/internal/catalog"
-	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/workflow"
 )
@@ -136,7 +136,7 @@ func (m *mutual) host(ctx context.Context, i int, static []config.Requires) erro
 	converged, done := context.WithCancel(ctx)
 	defer done()
 	var last Status
-	joined, node := cluster.New(m.client, "jorc", m.cluster), "n"+strconv.Itoa(i)
+	joined, node := fleet.New(m.client, "jorc", m.cluster), "n"+strconv.Itoa(i)
 	c := New(Options{
 		Node: node, StateDir: filepath.Join(dir, "state"), VersionFile: filepath.Join(dir, "version"),
 		Static: config.Static{Workflow: "static"}, Requires: static, Requirements: FromBlocker(m.blocker),

@@ -12,6 +12,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -56,7 +57,7 @@ func TestOutageAtEveryStep(t *testing.T) {
 				t.Error(err)
 			}
 			want(t, "ran", h.ran(), "one@v1 two@v1 check@v1")
-			d, _, err := cluster.New(direct, "jorc", h.cluster).Report(t.Context(), "n1")
+			d, _, err := fleet.New(direct, "jorc", h.cluster).Report(t.Context(), "n1")
 			if err != nil || d.Version != "v1" || d.States[cluster.CategoryConfig].State != cluster.StateSuccess || d.States[cluster.CategoryValidation].State != cluster.StateSuccess {
 				t.Errorf("document is %+v, %v", d, err)
 			}

@@ -249,7 +249,7 @@ func (c *Converger) record(ctx context.Context) error {
 		c.log.Warn("cannot record the state of static files; drift will not be detected", "error", err)
 	}
 	c.hook("snapshot")
-	if err := cluster.WriteVersionFile(c.o.VersionFile, a.Version); err != nil {
+	if err := WriteVersionFile(c.o.VersionFile, a.Version); err != nil {
 		return c.stuckWith(fmt.Errorf("version %s runs and works, but cannot be recorded: %w", a.Version, err))
 	}
 	c.hook("version file")

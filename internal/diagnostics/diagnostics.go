@@ -23,6 +23,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/doctor"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
 )
@@ -40,7 +41,7 @@ type Options struct {
 	Paths    []string // of the configuration
 	Problem  error    // what is wrong with the configuration
 	Client   *consul.Client
-	Cluster  *cluster.Cluster
+	Cluster  *fleet.Cluster
 	Environ  []string
 	Build    any           // of this program
 	Timeout  time.Duration // of each part

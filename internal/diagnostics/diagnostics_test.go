@@ -16,11 +16,11 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/diagnostics"
+	"github.com/jorc/jorc/internal/fleet"
 )
 
 func optionsFor(t *testing.T, s *consultest.Server, name string) diagnostics.Options {
@@ -28,7 +28,7 @@ func optionsFor(t *testing.T, s *consultest.Server, name string) diagnostics.Opt
 	client := s.Client()
 	t.Cleanup(client.Close)
 	return diagnostics.Options{
-		Config: &config.Config{StateDir: t.TempDir()}, Client: client, Cluster: cluster.New(client, "jorc", name),
+		Config: &config.Config{StateDir: t.TempDir()}, Client: client, Cluster: fleet.New(client, "jorc", name),
 		Timeout: time.Minute, Now: time.Unix(1e9, 0).UTC(),
 	}
 }

@@ -20,11 +20,11 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/diagnostics"
+	"github.com/jorc/jorc/internal/fleet"
 )
 
 // archive returns the files of a host's archive by their names.
@@ -238,7 +238,7 @@ func TestNoConsul(t *testing.T) {
 	}
 	t.Cleanup(client.Close)
 	o := diagnostics.Options{
-		Config: &config.Config{StateDir: t.TempDir()}, Client: client, Cluster: cluster.New(client, "jorc", "c"),
+		Config: &config.Config{StateDir: t.TempDir()}, Client: client, Cluster: fleet.New(client, "jorc", "c"),
 		Timeout: time.Second, Now: time.Unix(1e9, 0).UTC(), Problem: errors.New("jorc.hcl:1,1: wrong"), NoAgent: "no agent runs on this system",
 	}
 	files := archive(t, o)

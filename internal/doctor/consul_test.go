@@ -19,6 +19,7 @@ import (
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/doctor"
 	"github.com/jorc/jorc/internal/durable"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
@@ -346,8 +347,8 @@ func TestExamineRollout(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", doing, got, want)
 		}
 	}
-	c := cluster.New(s.Client(), "jorc", "default")
-	if _, err := c.Init(t.Context(), cluster.InitOptions{}); err != nil {
+	c := fleet.New(s.Client(), "jorc", "default")
+	if _, err := c.Init(t.Context(), fleet.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Join(t.Context(), s.Node, func(r cluster.Record) (cluster.Record, error) { return r, nil }); err != nil {
@@ -386,8 +387,8 @@ func TestAdvice(t *testing.T) {
 		}
 		return is
 	}
-	c := cluster.New(s.Client(), "jorc", "default")
-	if _, err := c.Init(t.Context(), cluster.InitOptions{}); err != nil {
+	c := fleet.New(s.Client(), "jorc", "default")
+	if _, err := c.Init(t.Context(), fleet.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, node := range []string{"a", "b", "c", "d"} {

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -128,18 +128,18 @@ func one(check string, s Status, detail, remedy string) []Finding {
 // cluster checks that a cluster with members was created. It has no finding for
 // others, nor where this cannot be read: other checks report that.
 func (e *examination) cluster(ctx context.Context) []Finding {
-	c := cluster.New(e.client, e.Config.Prefix, e.Config.Cluster)
+	c := fleet.New(e.client, e.Config.Prefix, e.Config.Cluster)
 	members, err := bounded(ctx, e.Timeout, c.Uncreated)
 	if err != nil || members == 0 {
 		return nil
 	}
-	return one("cluster", Fail, fmt.Sprintf("%s has members (%d), but was never created: stages, runs and rollouts wait", c.Name(), members), cluster.CreationHint(c.Name()))
+	return one("cluster", Fail, fmt.Sprintf("%s has members (%d), but was never created: stages, runs and rollouts wait", c.Name(), members), fleet.CreationHint(c.Name()))
 }
 
 // budget advises one for a cluster of some size that has none. It has no finding where this
 // cannot be read: other checks report that.
 func (e *examination) budget(ctx context.Context) (all []Finding) {
-	c := cluster.New(e.client, e.Config.Prefix, e.Config.Cluster)
+	c := fleet.New(e.client, e.Config.Prefix, e.Config.Cluster)
 	control, err := bounded(ctx, e.Timeout, c.Control)
 	if err != nil || control.Budget != nil {
 		return nil

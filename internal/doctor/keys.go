@@ -6,6 +6,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -19,7 +20,7 @@ func (e *examination) keys(ctx context.Context) []Finding {
 	if !e.answers() {
 		return nil // another check reports it
 	}
-	store := cluster.New(e.client, e.Config.Prefix, e.Config.Cluster).Store()
+	store := fleet.New(e.client, e.Config.Prefix, e.Config.Cluster).Store()
 	var own []string
 	if node, err := e.name(); err == nil && node != "" {
 		own = append(own, store.Path(cluster.HostPrefix(node)))

@@ -13,6 +13,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/leaders"
 )
@@ -21,14 +22,14 @@ import (
 func TestAgentAtWork(t *testing.T) {
 	t.Parallel()
 	g := clustertest.NewGuarded(t)
-	c := g.As(cluster.PolicyElector, "prod")
+	c := g.As(fleet.PolicyElector, "prod")
 	node := g.Server.Node
 	presence(t, g.Server)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	t.Cleanup(func() { cancel(); running.Wait() })
 	s := &stage{on: map[string]bool{}}
-	running.Go(func() { _ = c.NewRecordSync(cluster.RecordSyncOptions{Node: node, LeaveOnStop: true}).Run(ctx) })
+	running.Go(func() { _ = c.NewRecordSync(fleet.RecordSyncOptions{Node: node, LeaveOnStop: true}).Run(ctx) })
 	running.Go(func() { _ = leaders.NewElection(c, leaders.ElectionOptions{Node: node}).Run(ctx) })
 	running.Go(func() { _ = leaders.Lead(ctx, c, node, cluster.Timing{}, s.lead(node)) })
 	consultest.Eventually(t, "the agent to lead", func(context.Context) error {
@@ -72,7 +73,7 @@ func TestElectorReads(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	t.Cleanup(func() { cancel(); running.Wait() })
-	e := leaders.NewElection(cluster.New(g.Client(t, s), "jorc", "prod"), leaders.ElectionOptions{Node: "elector", Lock: kv.LeaseOptions{TTL: 2 * time.Second}})
+	e := leaders.NewElection(fleet.New(g.Client(t, s), "jorc", "prod"), leaders.ElectionOptions{Node: "elector", Lock: kv.LeaseOptions{TTL: 2 * time.Second}})
 	running.Go(func() { _ = e.Run(ctx) })
 	consultest.Eventually(t, "the elector looks at the leader", func(context.Context) error {
 		if one.Load() == 0 {

@@ -13,6 +13,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/leaders"
 	"github.com/jorc/jorc/internal/profile"
@@ -58,7 +59,7 @@ func electionOfMany(t *testing.T, spread, answer time.Duration) {
 	defer running.Wait()
 	defer stop()
 	for range electors {
-		e := leaders.NewElection(cluster.New(client, "jorc", "prod"), leaders.ElectionOptions{Node: "many", Spread: spread})
+		e := leaders.NewElection(fleet.New(client, "jorc", "prod"), leaders.ElectionOptions{Node: "many", Spread: spread})
 		running.Go(func() { _ = e.Run(ctx) })
 	}
 	consultest.Eventually(t, "all electors wait", func(context.Context) error {
@@ -100,10 +101,10 @@ func TestElectionAfterAnOutage(t *testing.T) {
 	defer stop()
 	for range electors {
 		client := p.Client()
-		e := leaders.NewElection(cluster.New(client, "jorc", "prod"), leaders.ElectionOptions{Node: "many", Spread: spread})
+		e := leaders.NewElection(fleet.New(client, "jorc", "prod"), leaders.ElectionOptions{Node: "many", Spread: spread})
 		running.Go(func() { _ = e.Run(ctx) })
 		running.Go(func() { // what else an agent watches
-			_ = cluster.New(client, "jorc", "prod").WatchProfile(ctx, func(kv.Update[profile.Document]) {})
+			_ = fleet.New(client, "jorc", "prod").WatchProfile(ctx, func(kv.Update[profile.Document]) {})
 		})
 	}
 	waiting := func(what string, ok func(n int) bool) {

@@ -16,6 +16,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
 )
@@ -34,7 +35,7 @@ type ElectionOptions struct {
 // Election keeps a cluster's leaders decided. Any number of members may run
 // one: the holder of a lock decides, and the lock fences what it writes.
 type Election struct {
-	cluster *cluster.Cluster
+	cluster *fleet.Cluster
 	o       ElectionOptions
 	denied  bool              // for Run alone
 	good    *cluster.Leaders  // as last read; for decide alone
@@ -44,7 +45,7 @@ type Election struct {
 }
 
 // NewElection returns an election of c's leaders. It does no I/O.
-func NewElection(c *cluster.Cluster, o ElectionOptions) *Election {
+func NewElection(c *fleet.Cluster, o ElectionOptions) *Election {
 	if o.Spread <= 0 {
 		o.Spread = 2 * time.Second
 	}
@@ -225,7 +226,7 @@ func (e *Election) preside(held *kv.Lease) {
 
 // watchHosts sets news when a document of a host changed, its grant included. The
 // answer is one name, however many hosts exist.
-func watchHosts(ctx context.Context, c *cluster.Cluster, news concurrency.Signal) error {
+func watchHosts(ctx context.Context, c *fleet.Cluster, news concurrency.Signal) error {
 	names := func(ctx context.Context, q consul.Query) ([]string, consul.Meta, error) {
 		return c.Client().KVKeys(ctx, c.Store().Path(strings.TrimSuffix(cluster.PrefixHosts, "/")), "/", q)
 	}
@@ -244,7 +245,7 @@ const (
 	gatherNews   = time.Second
 )
 
-func (e *Election) decide(ctx context.Context, c *cluster.Cluster, news concurrency.Signal) error {
+func (e *Election) decide(ctx context.Context, c *fleet.Cluster, news concurrency.Signal) error {
 	m := cluster.NewElectorMemory(e.o.Timing)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -264,7 +265,7 @@ func (e *Election) decide(ctx context.Context, c *cluster.Cluster, news concurre
 }
 
 // once decides, and returns after what time to do so again without news.
-func (e *Election) once(ctx context.Context, c *cluster.Cluster, m *cluster.ElectorMemory) time.Duration {
+func (e *Election) once(ctx context.Context, c *fleet.Cluster, m *cluster.ElectorMemory) time.Duration {
 	const retry, longest = 5 * time.Second, 10 * time.Minute
 	before, err := c.Leaders(ctx)
 	if errors.Is(err, kv.ErrDamaged) {
@@ -306,7 +307,7 @@ func (e *Election) once(ctx context.Context, c *cluster.Cluster, m *cluster.Elec
 
 // repair replaces a damaged document by the leaders that were read last; without
 // them by none, once former leaders must have noticed that they no longer lead.
-func (e *Election) repair(ctx context.Context, c *cluster.Cluster, damage error) (cluster.Leaders, error) {
+func (e *Election) repair(ctx context.Context, c *fleet.Cluster, damage error) (cluster.Leaders, error) {
 	next := cluster.Leaders{Count: 1}
 	if e.good != nil {
 		next = *e.good
@@ -330,7 +331,7 @@ const fewLeaders = 4
 // settled reports whether all places are taken by members that may lead and do not
 // fail: no decision would change that, whatever became of other members. It reads
 // the leaders alone. It returns false also when they cannot be read.
-func settled(ctx context.Context, c *cluster.Cluster, l cluster.Leaders, f *cluster.Filter, m *cluster.ElectorMemory) bool {
+func settled(ctx context.Context, c *fleet.Cluster, l cluster.Leaders, f *cluster.Filter, m *cluster.ElectorMemory) bool {
 	if len(l.Leader) != l.Count || len(l.Retired) > 0 || l.Count > fewLeaders {
 		return false
 	}
@@ -351,7 +352,7 @@ func settled(ctx context.Context, c *cluster.Cluster, l cluster.Leaders, f *clus
 
 // prepare reads what the profile says of elections: the grace period and the
 // cluster's own filter.
-func (e *Election) prepare(ctx context.Context, c *cluster.Cluster, m *cluster.ElectorMemory) (*cluster.Filter, error) {
+func (e *Election) prepare(ctx context.Context, c *fleet.Cluster, m *cluster.ElectorMemory) (*cluster.Filter, error) {
 	f, grace, wrong, err := c.ElectionRules(ctx, e.o.Timing)
 	if err != nil {
 		return nil, err

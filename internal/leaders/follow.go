@@ -12,6 +12,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 )
 
@@ -30,7 +31,7 @@ type Leadership struct {
 // leads after Timing.StepDown at the latest, counted from when it last asked a
 // question that Consul answered. handle is called by one goroutine at a time and
 // should return soon; Lead runs what takes longer.
-func Follow(ctx context.Context, c *cluster.Cluster, node string, t cluster.Timing, handle func(Leadership)) error {
+func Follow(ctx context.Context, c *fleet.Cluster, node string, t cluster.Timing, handle func(Leadership)) error {
 	f := &follower{
 		node: node, timing: t.WithDefaults(), handle: handle,
 		doc: c.Consistent().LeadersDoc(), wake: concurrency.NewSignal(),
@@ -46,7 +47,7 @@ func Follow(ctx context.Context, c *cluster.Cluster, node string, t cluster.Timi
 // node's place among the leaders is not given to another before lead has
 // returned, as long as it returns within Timing.StepDown; and when it returned
 // that is written to Consul, so that no election waits longer.
-func Lead(ctx context.Context, c *cluster.Cluster, node string, t cluster.Timing, lead func(ctx context.Context)) error {
+func Lead(ctx context.Context, c *fleet.Cluster, node string, t cluster.Timing, lead func(ctx context.Context)) error {
 	l := &leadRun{changed: concurrency.NewSignal()}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return Follow(ctx, c, node, t, l.update) })
@@ -99,7 +100,7 @@ func (l *leadRun) begin(ctx context.Context) (context.Context, context.CancelFun
 
 // ConfirmStepDown says that node knows that it was retired. The election waits for a
 // node that cannot write this.
-func ConfirmStepDown(ctx context.Context, c *cluster.Cluster, node string, t cluster.Timing) {
+func ConfirmStepDown(ctx context.Context, c *fleet.Cluster, node string, t cluster.Timing) {
 	ctx, cancel := context.WithTimeout(ctx, t.WithDefaults().StepDown)
 	defer cancel()
 	_ = c.ConfirmStepDown(ctx, node)

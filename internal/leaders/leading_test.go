@@ -13,6 +13,7 @@ import (
 	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/leaders"
 	"github.com/jorc/jorc/internal/profile"
@@ -23,7 +24,7 @@ import (
 func TestElect(t *testing.T) {
 	t.Parallel()
 	c, _ := clustertest.New(t)
-	if _, err := c.Init(t.Context(), cluster.InitOptions{Leaders: 2, Manager: "boss"}); err != nil {
+	if _, err := c.Init(t.Context(), fleet.InitOptions{Leaders: 2, Manager: "boss"}); err != nil {
 		t.Fatal(err)
 	}
 	lead := func() []string {
@@ -86,11 +87,11 @@ func TestElectAtRandom(t *testing.T) {
 	s := clustertest.NewServer(t)
 	chosen := map[string]bool{}
 	for i := 0; len(chosen) < 3 && i < 100; i++ {
-		c := cluster.New(s.Client(), "jorc", fmt.Sprintf("c%d", i))
+		c := fleet.New(s.Client(), "jorc", fmt.Sprintf("c%d", i))
 		for _, node := range []string{"a", "b", "c"} {
 			clustertest.Join(t, c, node)
 		}
-		if _, err := c.Init(t.Context(), cluster.InitOptions{}); err != nil {
+		if _, err := c.Init(t.Context(), fleet.InitOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		l, err := c.Leaders(t.Context())
@@ -156,13 +157,13 @@ func TestLeaderCutOff(t *testing.T) {
 	var running sync.WaitGroup
 	t.Cleanup(func() { cancel(); running.Wait() })
 	by := map[string]*consultest.Server{}
-	first := cluster.New(servers[0].Client(), "jorc", "prod")
-	if _, err := first.Init(t.Context(), cluster.InitOptions{}); err != nil {
+	first := fleet.New(servers[0].Client(), "jorc", "prod")
+	if _, err := first.Init(t.Context(), fleet.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, server := range servers {
 		by[server.Node] = server
-		c := cluster.New(server.Client(), "jorc", "prod")
+		c := fleet.New(server.Client(), "jorc", "prod")
 		presence(t, server)
 		clustertest.Join(t, c, server.Node)
 		running.Go(func() { _ = leaders.Lead(ctx, c, server.Node, timing, s.lead(server.Node)) })
@@ -253,7 +254,7 @@ func TestFollow(t *testing.T) {
 func TestEligible(t *testing.T) {
 	t.Parallel()
 	c, _ := clustertest.New(t)
-	if _, err := c.Init(t.Context(), cluster.InitOptions{Leaders: 3, Manager: "boss"}); err != nil {
+	if _, err := c.Init(t.Context(), fleet.InitOptions{Leaders: 3, Manager: "boss"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, scope := range []struct {

@@ -11,12 +11,13 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/leaders"
 )
 
 // wantFailover lets a fail and checks that an election makes b lead instead.
-func wantFailover(t testing.TB, c *cluster.Cluster, s *consultest.Server, timing cluster.Timing) {
+func wantFailover(t testing.TB, c *fleet.Cluster, s *consultest.Server, timing cluster.Timing) {
 	t.Helper()
 	clustertest.AddNode(t, s, "a", "critical", "critical")
 	ctx, cancel := context.WithCancel(context.Background())

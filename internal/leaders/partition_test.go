@@ -14,14 +14,15 @@ import (
 	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/leaders"
 )
 
 // through returns the cluster as one sees it who reaches Consul by a proxy.
-func through(t testing.TB, p *consultest.Proxy) *cluster.Cluster {
+func through(t testing.TB, p *consultest.Proxy) *fleet.Cluster {
 	t.Helper()
-	return cluster.New(p.Client(), "jorc", "prod")
+	return fleet.New(p.Client(), "jorc", "prod")
 }
 
 // TestLeadersUnderPartition cuts the leaders off, one after the other, while
@@ -136,7 +137,7 @@ func TestNewsOfLeadershipIsOneAnswer(t *testing.T) {
 // or leave until the member itself knows that it leads or does so no more.
 func BenchmarkNewsOfLeadership(b *testing.B) {
 	c, server := clustertest.Initialized(b)
-	mine := cluster.New(server.Client(), "jorc", "prod")
+	mine := fleet.New(server.Client(), "jorc", "prod")
 	news := make(chan leaders.Leadership, 100)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
+	"github.com/jorc/jorc/internal/fleet"
 )
 
 // electPoll is how often ElectAndWait reads the members.
@@ -18,7 +19,7 @@ const electPoll = time.Second
 // for t.Replace without a break; the place of a retired one is filled when it
 // must have noticed, so that t.Replace may be as short as one likes. waiting is called with what is waited for, once each time that it
 // is something else: the leaders that fail, then the ones that retired.
-func ElectAndWait(ctx context.Context, c *cluster.Cluster, t cluster.Timing, waiting func(failing, retired []string)) (cluster.Leaders, error) {
+func ElectAndWait(ctx context.Context, c *fleet.Cluster, t cluster.Timing, waiting func(failing, retired []string)) (cluster.Leaders, error) {
 	m := cluster.NewElectorMemory(t)
 	if t.Replace > 0 {
 		m.Timing.Replace = t.Replace
@@ -72,7 +73,7 @@ func pending(l cluster.Leaders, candidates []cluster.Candidate) (failing, retire
 
 // GracePeriod reads how long a leader of c has to have been failing before another takes its place. It returns the default with
 // cluster.ErrInvalid for a param that does not say so, or what reading the profile returns.
-func GracePeriod(ctx context.Context, c *cluster.Cluster) (time.Duration, error) {
+func GracePeriod(ctx context.Context, c *fleet.Cluster) (time.Duration, error) {
 	_, grace, wrong, err := c.ElectionRules(ctx, cluster.Timing{})
 	return grace, cmp.Or(err, wrong)
 }

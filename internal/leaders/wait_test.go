@@ -9,6 +9,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/leaders"
 	"github.com/jorc/jorc/internal/profile"
 )
@@ -91,7 +92,7 @@ func TestLeaderGrace(t *testing.T) {
 }
 
 // unchecked returns c as another tool writes params: past their meaning.
-func unchecked(c *cluster.Cluster) *cluster.Cluster {
+func unchecked(c *fleet.Cluster) *fleet.Cluster {
 	accept := func(profile.Value) error { return nil }
 	return c.WithValidators(map[string]profile.Validator{cluster.ParamLeaderGrace: accept, cluster.ParamFilter: accept, cluster.ParamEligible: accept})
 }

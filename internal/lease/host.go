@@ -18,6 +18,7 @@ import (
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/durable"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/text"
 )
@@ -31,7 +32,7 @@ type Maintenance interface {
 
 // Part is this host's part in its cluster, without which no lease is granted.
 type Part struct {
-	Cluster *cluster.Cluster
+	Cluster *fleet.Cluster
 	Host    *change.Host
 	// Take returns once no task of a job runs on this host; none begins until release is called.
 	Take func(ctx context.Context) (release func(), err error)
@@ -103,7 +104,7 @@ func (h *Host) Begin(ctx context.Context, r Request, told func(Status)) (Status,
 	}
 	if h.asked(r.ID) {
 		// It needs no orchestrator for what it has, and waits for the next one otherwise.
-	} else if is, err := cluster.Orchestrated(ctx, part.Cluster.Store()); err != nil {
+	} else if is, err := fleet.Orchestrated(ctx, part.Cluster.Store()); err != nil {
 		return Status{}, &Refusal{Kind: Unreachable, Reason: "it cannot be read whether an orchestrator runs: " + err.Error(), Final: ctx.Err() == nil}
 	} else if !is {
 		return Status{}, Unorchestrated()
@@ -440,7 +441,7 @@ func (h *Host) watchOrchestrator(ctx context.Context, s *kv.Store) error {
 		watch, stop := context.WithCancel(ctx)
 		g, watch := errgroup.WithContext(watch)
 		g.Go(func() error {
-			return cluster.WatchOrchestrated(watch, s, func(is bool) {
+			return fleet.WatchOrchestrated(watch, s, func(is bool) {
 				h.setAlone(!is)
 			})
 		})

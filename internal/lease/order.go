@@ -12,6 +12,7 @@ import (
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 )
 
@@ -121,7 +122,7 @@ func (h *Host) obeyed(id string) bool {
 
 // Place orders a lease for node, unless there is another order. It returns a *Refusal of kind
 // HeldByOther then, or what kv.Doc.Update returns.
-func Place(ctx context.Context, c *cluster.Cluster, node string, o Order) error {
+func Place(ctx context.Context, c *fleet.Cluster, node string, o Order) error {
 	_, err := OrderAt(c.Store(), node).Update(ctx, func(old kv.Entry[Order]) (Order, bool, error) {
 		if old.Exists && old.Value.ID != o.ID {
 			return o, false, &Refusal{
@@ -135,7 +136,7 @@ func Place(ctx context.Context, c *cluster.Cluster, node string, o Order) error 
 }
 
 // Withdraw removes the order for node; id is the one to remove, empty: any. It reports whether there was one.
-func Withdraw(ctx context.Context, c *cluster.Cluster, node, id string) (was bool, err error) {
+func Withdraw(ctx context.Context, c *fleet.Cluster, node, id string) (was bool, err error) {
 	doc := OrderAt(c.Store(), node)
 	err = kv.RetryConflicts(ctx, func() error {
 		e, err := doc.Get(ctx)
@@ -152,7 +153,7 @@ func Withdraw(ctx context.Context, c *cluster.Cluster, node, id string) (was boo
 
 // AwaitOrder returns once the host is out of service and drained for the order id. told gets why it is not,
 // whenever that changes. It returns ctx's error, or a *Refusal if the lease of the order is over.
-func AwaitOrder(ctx context.Context, c *cluster.Cluster, node, id string, told func(reason string)) error {
+func AwaitOrder(ctx context.Context, c *fleet.Cluster, node, id string, told func(reason string)) error {
 	watch, cancel := context.WithCancel(ctx)
 	defer cancel()
 	news := concurrency.NewSignal()
@@ -176,7 +177,7 @@ func AwaitOrder(ctx context.Context, c *cluster.Cluster, node, id string, told f
 }
 
 // awaitOrder looks again at each news.
-func awaitOrder(ctx context.Context, c *cluster.Cluster, node, id string, told func(reason string), news concurrency.Signal) error {
+func awaitOrder(ctx context.Context, c *fleet.Cluster, node, id string, told func(reason string), news concurrency.Signal) error {
 	last, asked := "", false
 	for {
 		report, _, err := c.Report(ctx, node)

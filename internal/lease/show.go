@@ -10,6 +10,7 @@ import (
 
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 )
@@ -36,7 +37,7 @@ const (
 
 // ShowAll reads the leases of all hosts, in order of their names, with one request and one for each of
 // them. It returns consul.ErrDenied or consul.ErrUnreachable.
-func ShowAll(ctx context.Context, c *cluster.Cluster) ([]Shown, error) {
+func ShowAll(ctx context.Context, c *fleet.Cluster) ([]Shown, error) {
 	reports, err := c.Reports().List(ctx)
 	if err != nil {
 		return nil, err
@@ -55,7 +56,7 @@ func ShowAll(ctx context.Context, c *cluster.Cluster) ([]Shown, error) {
 }
 
 // ShowOne reads the lease of one host; ok is false without one.
-func ShowOne(ctx context.Context, c *cluster.Cluster, node string) (s Shown, ok bool, err error) {
+func ShowOne(ctx context.Context, c *fleet.Cluster, node string) (s Shown, ok bool, err error) {
 	report, _, err := c.Report(ctx, node)
 	if err != nil {
 		return s, false, err
@@ -63,7 +64,7 @@ func ShowOne(ctx context.Context, c *cluster.Cluster, node string) (s Shown, ok 
 	return shown(ctx, c, node, report)
 }
 
-func shown(ctx context.Context, c *cluster.Cluster, node string, r cluster.Report) (s Shown, ok bool, err error) {
+func shown(ctx context.Context, c *fleet.Cluster, node string, r cluster.Report) (s Shown, ok bool, err error) {
 	if _, asks := change.LeaseOf(node, r, change.Grants{}); !asks {
 		return s, false, nil // its grants need not be read
 	}
@@ -120,7 +121,7 @@ var ErrNone = errors.New("it has no lease")
 // GiveUp gives up on the lease of a host: it no longer counts as out of service, and its place is
 // free. by is who does, and reason why. It returns ErrNone for a host without a place, or what
 // kv.Doc.Update returns.
-func GiveUp(ctx context.Context, c *cluster.Cluster, node, by, reason string) error {
+func GiveUp(ctx context.Context, c *fleet.Cluster, node, by, reason string) error {
 	report, _, err := c.Report(ctx, node)
 	if err != nil {
 		return err
@@ -134,7 +135,7 @@ func GiveUp(ctx context.Context, c *cluster.Cluster, node, by, reason string) er
 }
 
 // Wait returns once the host has no lease, or with ctx's error.
-func Wait(ctx context.Context, c *cluster.Cluster, node string) error {
+func Wait(ctx context.Context, c *fleet.Cluster, node string) error {
 	watch, cancel := context.WithCancel(ctx)
 	defer cancel()
 	over := false

@@ -15,6 +15,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/runs"
 )
@@ -91,7 +92,7 @@ func (n names) list(c *cli.Context, call Call) error {
 		return err
 	}
 	count := call.Verb == "machines count"
-	o := cluster.MembersOptions{Filter: filter, Unreadable: func(key string, err error) { note(c, "%s was left out: %v", key, err) }}
+	o := fleet.MembersOptions{Filter: filter, Unreadable: func(key string, err error) { note(c, "%s was left out: %v", key, err) }}
 	if !count {
 		o.Need = cluster.NeedCatalog
 	}

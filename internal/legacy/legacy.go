@@ -12,10 +12,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/doctor"
+	"github.com/jorc/jorc/internal/fleet"
 )
 
 // Program is the jorc that the old names belong to.
@@ -41,7 +41,7 @@ type Command struct {
 
 // Target is a cluster, and how it was reached.
 type Target struct {
-	*cluster.Cluster
+	*fleet.Cluster
 	Client   *consul.Client
 	Settings *config.Config
 }

@@ -5,9 +5,9 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
 )
@@ -18,12 +18,12 @@ func TestPolicy(t *testing.T) {
 	t.Parallel()
 	server := consultest.Start(t, consultest.WithACL())
 	s := &site{t: t, server: server, client: server.Client()}
-	s.cluster, s.store, s.ledger = cluster.New(s.client, "jorc", "prod"), kv.New(s.client, "jorc/prod"), cluster.New(s.client, "jorc", "prod")
-	s.must(s.cluster.Init(t.Context(), cluster.InitOptions{}))
+	s.cluster, s.store, s.ledger = fleet.New(s.client, "jorc", "prod"), kv.New(s.client, "jorc/prod"), fleet.New(s.client, "jorc", "prod")
+	s.must(s.cluster.Init(t.Context(), fleet.InitOptions{}))
 	s.host("a", "127.0.0.9", "critical", "passing")
 	s.join("a")
 	policy := s.cluster.Policies(server.Node)[2] // agent, operator, orchestrator
-	s.must(cluster.PutPolicy(t.Context(), s.client, policy))
+	s.must(fleet.PutPolicy(t.Context(), s.client, policy))
 	token, err := s.client.CreateToken(t.Context(), "orchestrator", 0, policy.Name)
 	s.must(nil, err)
 	var client *consul.Client

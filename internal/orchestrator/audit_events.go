@@ -9,6 +9,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/event"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/text"
 )
@@ -70,7 +71,7 @@ type Audit struct {
 // ReadAudit reads all audit events that are kept, and the changes in the log that no
 // orchestrator has journalled yet. It returns kv.ErrDamaged for a pointer that cannot
 // be read, kv.ErrNewer or a class of package consul.
-func ReadAudit(ctx context.Context, s *kv.Store, c *cluster.Cluster) (Audit, error) {
+func ReadAudit(ctx context.Context, s *kv.Store, c *fleet.Cluster) (Audit, error) {
 	log, problem := c.Changes(ctx) // first: what is journalled meanwhile is not missed
 	if problem != nil && !errors.Is(problem, kv.ErrDamaged) {
 		return Audit{}, problem

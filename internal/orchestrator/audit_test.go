@@ -13,6 +13,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/event"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/orchestrator"
 )
 
@@ -49,7 +50,7 @@ func TestAuditOutlivesEvents(t *testing.T) {
 	}
 	audit := func() []uint64 {
 		t.Helper()
-		got, err := orchestrator.ReadAudit(t.Context(), f.store, cluster.New(f.client, "jorc", "none"))
+		got, err := orchestrator.ReadAudit(t.Context(), f.store, fleet.New(f.client, "jorc", "none"))
 		if err := errors.Join(err, got.Problems); err != nil {
 			t.Fatal(err)
 		}
@@ -116,8 +117,8 @@ func TestAuditFlood(t *testing.T) {
 	const writers, each = 20, 20
 	var running sync.WaitGroup
 	for w := range writers {
-		c := cluster.New(s.client, "jorc", "prod")
-		ctx := cluster.WithAuthor(t.Context(), cluster.Author{Command: "test", By: func(context.Context) (string, error) { return fmt.Sprint("w", w), nil }})
+		c := fleet.New(s.client, "jorc", "prod")
+		ctx := fleet.WithAuthor(t.Context(), fleet.Author{Command: "test", By: func(context.Context) (string, error) { return fmt.Sprint("w", w), nil }})
 		running.Go(func() {
 			for i := range each {
 				if _, err := c.Hold(ctx, cluster.Scope{Node: fmt.Sprintf("n%d-%d", w, i)}, cluster.Hold{Since: time.Unix(0, 0)}); err != nil {

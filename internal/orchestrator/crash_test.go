@@ -16,6 +16,7 @@ import (
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/event"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/rollout"
@@ -49,7 +50,7 @@ func (p *process) name() string { return fmt.Sprintf("process-%d", p.cmd.Process
 
 func (s *site) holder() string {
 	s.t.Helper()
-	h, held, err := cluster.Orchestrator(s.t.Context(), s.store)
+	h, held, err := fleet.Orchestrator(s.t.Context(), s.store)
 	s.must(nil, err)
 	if !held {
 		return ""
@@ -265,7 +266,7 @@ func exactlyOnce(t *testing.T, d time.Duration) {
 func (s *site) settled() {
 	s.t.Helper()
 	s.eventually("the view to be what there is", func() error {
-		members, err := s.cluster.Members(s.t.Context(), cluster.MembersOptions{Need: cluster.NeedReports})
+		members, err := s.cluster.Members(s.t.Context(), fleet.MembersOptions{Need: cluster.NeedReports})
 		if err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/event"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 )
 
@@ -233,7 +234,7 @@ func idleReason(s *cluster.State) string {
 	case s.Control.ObserveOnly != nil:
 		return "observe only: " + s.Control.ObserveOnly.String()
 	case !s.Exists:
-		return "the cluster was never created: " + cluster.CreationHint(s.Cluster)
+		return "the cluster was never created: " + fleet.CreationHint(s.Cluster)
 	}
 	return ""
 }

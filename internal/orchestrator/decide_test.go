@@ -13,6 +13,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/runs"
 )
@@ -220,8 +221,8 @@ func TestDamagedRequests(t *testing.T) {
 func TestSlowCluster(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	other := cluster.New(s.client, "jorc", "other")
-	s.must(other.Init(t.Context(), cluster.InitOptions{}))
+	other := fleet.New(s.client, "jorc", "other")
+	s.must(other.Init(t.Context(), fleet.InitOptions{}))
 	client, begin, _ := s.stepped()
 	o := quick(client)
 	o.Cluster = "other"

@@ -74,7 +74,7 @@ func (o *Orchestrator) Collect(out *metrics.Exposition) {
 	if seen == nil {
 		return
 	}
-	f := fleet{cluster: o.o.Cluster, descs: fleetMetrics(), out: out}
+	f := clusterMetrics{cluster: o.o.Cluster, descs: fleetMetrics(), out: out}
 	f.collectCluster(seen)
 	versions := []string{seen.view.Cluster.Desired}
 	stored, members, known := seen.rollout(o.rollouts)
@@ -93,18 +93,18 @@ func (o *Orchestrator) Collect(out *metrics.Exposition) {
 	}
 }
 
-// fleet adds the metrics of one cluster.
-type fleet struct {
+// clusterMetrics adds the metrics of one cluster.
+type clusterMetrics struct {
 	cluster string
 	descs   map[string]metrics.Desc
 	out     *metrics.Exposition
 }
 
-func (f fleet) send(name string, value float64, labels ...string) {
+func (f clusterMetrics) send(name string, value float64, labels ...string) {
 	f.out.Add(f.descs[name], value, append([]string{f.cluster}, labels...)...)
 }
 
-func (f fleet) truth(name string, is bool, labels ...string) {
+func (f clusterMetrics) truth(name string, is bool, labels ...string) {
 	value := 0.0
 	if is {
 		value = 1
@@ -113,13 +113,13 @@ func (f fleet) truth(name string, is bool, labels ...string) {
 }
 
 // moment sends a time in seconds since 1970; one that is not known is left out.
-func (f fleet) moment(name string, t time.Time, labels ...string) {
+func (f clusterMetrics) moment(name string, t time.Time, labels ...string) {
 	if !t.IsZero() {
 		f.send(name, float64(t.UnixMilli())/1000, labels...)
 	}
 }
 
-func (f fleet) collectCluster(o *observation) {
+func (f clusterMetrics) collectCluster(o *observation) {
 	c := o.state.Control
 	f.moment("jorc_cluster_last_observed_timestamp_seconds", o.at)
 	f.truth("jorc_cluster_paused", c.Paused != nil)
@@ -135,7 +135,7 @@ func (f fleet) collectCluster(o *observation) {
 	}
 }
 
-func (f fleet) collectMembers(o *observation, versions []string) {
+func (f clusterMetrics) collectMembers(o *observation, versions []string) {
 	for k, n := range o.members(versions...) {
 		f.send("jorc_members", float64(n), k.version, k.health, k.role)
 	}
@@ -156,7 +156,7 @@ func (f fleet) collectMembers(o *observation, versions []string) {
 	}
 }
 
-func (f fleet) collectBudget(a *pace.Account) {
+func (f clusterMetrics) collectBudget(a *pace.Account) {
 	roles, failures := 0, a.Failures()
 	for _, u := range a.Uses() {
 		if u.Kind == pace.OfRole {
@@ -173,7 +173,7 @@ func (f fleet) collectBudget(a *pace.Account) {
 }
 
 // collectVersion adds the rollout of the desired version.
-func (f fleet) collectVersion(d rollout.Document, s rollout.Summary) {
+func (f clusterMetrics) collectVersion(d rollout.Document, s rollout.Summary) {
 	name := text.Truncate(d.Version, maxLabelBytes)
 	f.send("jorc_change_info", 1, cluster.KindVersion, name, strings.ReplaceAll(d.State(), " ", "_"))
 	f.hosts(cluster.KindVersion, name, s.Counts)
@@ -186,7 +186,7 @@ func (f fleet) collectVersion(d rollout.Document, s rollout.Summary) {
 }
 
 // hosts adds how far a change is.
-func (f fleet) hosts(kind, name string, n pace.Counts) {
+func (f clusterMetrics) hosts(kind, name string, n pace.Counts) {
 	for state, n := range map[string]int{
 		"waiting": n.Waiting, "working": n.Working, "done": n.Done, "failed": n.Failed, "down": n.Down, "held": n.Held, "given_up": n.GivenUp,
 	} {
@@ -195,14 +195,14 @@ func (f fleet) hosts(kind, name string, n pace.Counts) {
 }
 
 // waits adds what a change waits for.
-func (f fleet) waits(kind, name string, all ...pace.Blocker) {
+func (f clusterMetrics) waits(kind, name string, all ...pace.Blocker) {
 	for _, b := range pace.Blockers() {
 		f.truth("jorc_change_waiting", slices.Contains(all, b), kind, name, string(b))
 	}
 }
 
 // collectFiles adds the first stages by name. One whose documents cannot be read is left out.
-func (f fleet) collectFiles(store *kv.Store, o *observation) {
+func (f clusterMetrics) collectFiles(store *kv.Store, o *observation) {
 	hosts := stage.HostsOf(&o.state)
 	names := slices.Sorted(maps.Keys(hosts))
 	for _, name := range names[:min(len(names), maxStages)] {
@@ -222,7 +222,7 @@ func (f fleet) collectFiles(store *kv.Store, o *observation) {
 }
 
 // collectLeases adds all leases together.
-func (f fleet) collectLeases(s *cluster.State) {
+func (f clusterMetrics) collectLeases(s *cluster.State) {
 	var counts pace.Counts
 	var blockers []pace.Blocker
 	var since time.Time
@@ -244,7 +244,7 @@ func (f fleet) collectLeases(s *cluster.State) {
 }
 
 // collectRuns adds all runs in progress together, and the rules with a schedule.
-func (f fleet) collectRuns(p runs.Progress) {
+func (f clusterMetrics) collectRuns(p runs.Progress) {
 	for _, state := range []runs.State{runs.NeedsApproval, runs.Pending, runs.Running} {
 		f.send("jorc_runs", float64(p.States[state]), strings.ReplaceAll(string(state), "-", "_"))
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/event"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/pace"
@@ -130,7 +131,7 @@ func TestHistoryExactlyOnce(t *testing.T) {
 	s.host("a", "10.0.0.1", "passing", "passing")
 	s.join("a", "web")
 	p, other := s.granting(), s.granting()
-	ctx := cluster.WithAuthor(t.Context(), cluster.Author{Command: "test", By: func(context.Context) (string, error) { return "ann", nil }})
+	ctx := fleet.WithAuthor(t.Context(), fleet.Author{Command: "test", By: func(context.Context) (string, error) { return "ann", nil }})
 	const rounds = 12
 	for i := range rounds {
 		s.must(s.rollouts.Trigger(ctx, rollout.Request{Version: fmt.Sprintf("v%d", i), Policy: canaryFirst}))

@@ -18,6 +18,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/rollout"
@@ -87,9 +88,9 @@ type site struct {
 	t        testing.TB
 	server   *consultest.Server
 	client   *consul.Client
-	cluster  *cluster.Cluster
+	cluster  *fleet.Cluster
 	store    *kv.Store
-	ledger   *cluster.Cluster
+	ledger   *fleet.Cluster
 	rollouts *rollout.Rollouts
 }
 
@@ -97,9 +98,9 @@ func newSite(t testing.TB) *site {
 	t.Helper()
 	s := &site{t: t, server: consultest.Start(t, consultest.WithConfig(map[string]any{"session_ttl_min": "500ms"}))}
 	s.client = s.server.Client()
-	s.cluster, s.store, s.ledger = cluster.New(s.client, "jorc", "prod"), kv.New(s.client, "jorc/prod"), cluster.New(s.client, "jorc", "prod")
+	s.cluster, s.store, s.ledger = fleet.New(s.client, "jorc", "prod"), kv.New(s.client, "jorc/prod"), fleet.New(s.client, "jorc", "prod")
 	s.rollouts = rollout.New(s.client, "jorc", "prod")
-	s.must(s.cluster.Init(t.Context(), cluster.InitOptions{}))
+	s.must(s.cluster.Init(t.Context(), fleet.InitOptions{}))
 	return s
 }
 

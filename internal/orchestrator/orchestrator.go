@@ -29,6 +29,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
@@ -54,14 +55,14 @@ type Options struct {
 	Log        hclog.Logger
 	// Watcher is set to the watcher of the cluster while it holds the lock, so that others in this
 	// process need none of their own, and to nil afterwards; nil: it is not shared.
-	Watcher *concurrency.Latest[*cluster.Watcher]
+	Watcher *concurrency.Latest[*fleet.Watcher]
 }
 
 // Orchestrator is one agent's candidacy for orchestrating one cluster.
 type Orchestrator struct {
 	o        Options
 	store    *kv.Store
-	cluster  *cluster.Cluster
+	cluster  *fleet.Cluster
 	rollouts *rollout.Rollouts
 
 	mu       sync.Mutex
@@ -89,13 +90,13 @@ func New(o Options) *Orchestrator {
 		o.Log = hclog.NewNullLogger()
 	}
 	if o.Watcher == nil {
-		o.Watcher = new(concurrency.Latest[*cluster.Watcher])
+		o.Watcher = new(concurrency.Latest[*fleet.Watcher])
 	}
 	o.Log = o.Log.With("cluster", o.Cluster)
 	o.Lock.Holder.Node, o.Journal.Node = o.Node, o.Node
 	return &Orchestrator{
 		o: o, store: kv.New(o.Client, path.Join(o.Prefix, o.Cluster)),
-		cluster:  cluster.New(o.Client, o.Prefix, o.Cluster),
+		cluster:  fleet.New(o.Client, o.Prefix, o.Cluster),
 		rollouts: rollout.New(o.Client, o.Prefix, o.Cluster), status: Status{Cluster: o.Cluster},
 	}
 }
@@ -170,7 +171,7 @@ func (o *Orchestrator) awaitOther(ctx context.Context) {
 	wait, cancel := context.WithTimeout(ctx, takenWithin)
 	defer cancel()
 	taken := false
-	_ = cluster.WatchOrchestrated(wait, o.store, func(held bool) {
+	_ = fleet.WatchOrchestrated(wait, o.store, func(held bool) {
 		if held {
 			taken = true
 			cancel()
@@ -295,7 +296,7 @@ type term struct {
 	held  *kv.Lease
 	store *kv.Store // fenced
 
-	watcher  *cluster.Watcher                                   // of the cluster, for cycles and grants
+	watcher  *fleet.Watcher                                     // of the cluster, for cycles and grants
 	probes   concurrency.Latest[map[string]cluster.ProbeResult] // of the last cycle
 	journal  *Journal                                           // nil: what is current has to be read (again)
 	views    views
@@ -306,7 +307,7 @@ type term struct {
 	sinks    *sinkDispatcher
 	// projector writes the index keys of nodes, whose tokens may not; nil: whether
 	// Consul has ACLs is not known yet, or it has none and nodes write them.
-	projector *cluster.Projector
+	projector *fleet.Projector
 	aclsKnown bool
 
 	end   context.CancelFunc // ends the term
@@ -357,7 +358,7 @@ func (t *term) run(ctx context.Context) {
 // data was restored, since what was read before may no longer hold.
 func (t *term) watch(ctx context.Context) error {
 	err := t.watcher.Run(ctx)
-	if errors.Is(err, cluster.ErrRestored) && t.o.Grants {
+	if errors.Is(err, fleet.ErrRestored) && t.o.Grants {
 		t.quiet(ctx)
 	}
 	return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 )
 
@@ -210,7 +211,7 @@ func ask(ctx context.Context, s *kv.Store, by string, patience time.Duration) (*
 }
 
 func checkOrchestrated(ctx context.Context, s *kv.Store) error {
-	_, held, err := cluster.Orchestrator(ctx, s)
+	_, held, err := fleet.Orchestrator(ctx, s)
 	if err == nil && !held {
 		return fmt.Errorf("lock %q: %w: start an agent with an orchestrator block", s.Path(cluster.OrchestratorLock), ErrNoOrchestrator)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/runs"
@@ -31,9 +32,9 @@ func newMember(t *testing.T) *member {
 	t.Helper()
 	m := &member{t: t, s: consultest.Start(t, consultest.WithACL())}
 	client := m.s.Client()
-	c := cluster.New(client, "jorc", "prod")
+	c := fleet.New(client, "jorc", "prod")
 	m.runs = runs.New(c.Store())
-	if _, err := c.Init(t.Context(), cluster.InitOptions{}); err != nil {
+	if _, err := c.Init(t.Context(), fleet.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Join(t.Context(), m.s.Node, func(r cluster.Record) (cluster.Record, error) { return r, nil }); err != nil {

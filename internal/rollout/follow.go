@@ -10,6 +10,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 )
@@ -115,7 +116,7 @@ func (r *Rollouts) watchCurrent(ctx context.Context, check func(observed) (over 
 
 // watch runs watcher until ctx ends, and cancels when the token may no longer read
 // the rollout: the watcher continues then.
-func (r *Rollouts) watch(ctx context.Context, watcher *cluster.Watcher, changed concurrency.Signal, cancel context.CancelCauseFunc) {
+func (r *Rollouts) watch(ctx context.Context, watcher *fleet.Watcher, changed concurrency.Signal, cancel context.CancelCauseFunc) {
 	var document sync.WaitGroup
 	defer document.Wait()
 	document.Go(func() {
@@ -125,14 +126,14 @@ func (r *Rollouts) watch(ctx context.Context, watcher *cluster.Watcher, changed 
 			}
 		})
 	})
-	for errors.Is(watcher.Run(ctx), cluster.ErrRestored) {
+	for errors.Is(watcher.Run(ctx), fleet.ErrRestored) {
 		watcher.Reset()
 		changed.Notify()
 	}
 }
 
 // observeCurrent reads the rollout and, as far as they changed, its hosts.
-func (r *Rollouts) observeCurrent(ctx context.Context, watcher *cluster.Watcher) (observed, error) {
+func (r *Rollouts) observeCurrent(ctx context.Context, watcher *fleet.Watcher) (observed, error) {
 	s, err := r.Load(ctx)
 	if err == nil && s.Damaged != nil {
 		err = s.usable(r)

@@ -53,7 +53,7 @@ func randomPolicy(t *testing.T, r *rand.Rand) pace.Policy {
 }
 
 // step is one thing that happens, of all that can.
-func (f *fleet) step() {
+func (f *simFleet) step() {
 	f.now = f.now.Add(time.Second)
 	names := slices.Sorted(maps.Keys(f.nodes))
 	n := f.nodes[names[f.random.IntN(len(names))]]
@@ -86,7 +86,7 @@ func (f *fleet) step() {
 	}
 }
 
-func (f *fleet) operator() {
+func (f *simFleet) operator() {
 	switch k := f.random.IntN(20); {
 	case k < 6:
 		f.approve()
@@ -117,7 +117,7 @@ func (f *fleet) operator() {
 }
 
 // setAside is what operators do with hosts that steps leave out.
-func (f *fleet) setAside(n *simNode) {
+func (f *simFleet) setAside(n *simNode) {
 	switch k := f.random.IntN(12); {
 	case k < 2:
 		n.Hold = "by ann"
@@ -141,7 +141,7 @@ func (f *fleet) setAside(n *simNode) {
 	f.note("%s: hold %q, hold file %q, drained %v; all: %v", n.Node, n.Hold, n.HoldFile, n.drained, f.allHeld)
 }
 
-func (f *fleet) mishap(n *simNode) {
+func (f *simFleet) mishap(n *simNode) {
 	critical := n.Condition.Health == "critical"
 	switch k := f.random.IntN(13); {
 	case k < 3:
@@ -261,7 +261,7 @@ func TestHeldHostsStopNothing(t *testing.T) {
 }
 
 // settle ends all faults: whatever happened, the rollout ends.
-func (f *fleet) settle(seed uint64) {
+func (f *simFleet) settle(seed uint64) {
 	f.t.Helper()
 	f.healthy, f.holds, f.allHeld = true, false, false
 	for _, n := range f.nodes {

@@ -21,6 +21,7 @@ import (
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/text"
@@ -56,7 +57,7 @@ const (
 type Rollouts struct {
 	store   *kv.Store
 	session string // of the lock in whose store this is
-	cluster *cluster.Cluster
+	cluster *fleet.Cluster
 	desired kv.Doc[string]
 	spec    kv.Doc[Spec]
 	book    kv.Doc[Book]
@@ -67,7 +68,7 @@ type Rollouts struct {
 }
 
 // Count counts who is out of service, for whatever reason, in a state of a cluster.
-type Count func(ctx context.Context, c *cluster.Cluster, s *cluster.State, members State) (*pace.Account, error)
+type Count func(ctx context.Context, c *fleet.Cluster, s *cluster.State, members State) (*pace.Account, error)
 
 // Counting returns the same rollout, which knows what the budget of the cluster leaves when
 // it shows and explains.
@@ -79,7 +80,7 @@ func (r *Rollouts) Counting(count Count) *Rollouts {
 
 // New returns the rollout of the cluster below prefix. It does no I/O.
 func New(client *consul.Client, prefix, name string) *Rollouts {
-	c := cluster.New(client, prefix, name)
+	c := fleet.New(client, prefix, name)
 	r := &Rollouts{cluster: c, now: time.Now}
 	return r.in(c.Store(), "")
 }
@@ -111,7 +112,7 @@ func (r *Rollouts) Watch(ctx context.Context, handle func(kv.Update[Spec])) erro
 // orchestrator no host is offered a grant. It returns what cluster.Orchestrated
 // returns.
 func (r *Rollouts) Orchestrated(ctx context.Context) (bool, error) {
-	return cluster.Orchestrated(ctx, r.store)
+	return fleet.Orchestrated(ctx, r.store)
 }
 
 // Pause stops the rollout: no further host begins, and those at work continue.

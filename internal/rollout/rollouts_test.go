@@ -13,6 +13,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
@@ -49,8 +50,8 @@ type system struct {
 	server  *consultest.Server
 	client  *consul.Client
 	name    string
-	cluster *cluster.Cluster
-	ledger  *cluster.Cluster
+	cluster *fleet.Cluster
+	ledger  *fleet.Cluster
 	*rollout.Rollouts
 }
 
@@ -60,10 +61,10 @@ func newSystem(t *testing.T, s *shared) *system {
 	t.Helper()
 	name := fmt.Sprintf("c%d", systems.Add(1))
 	f := &system{
-		t: t, server: s.Server, client: s.client, name: name, cluster: cluster.New(s.client, "jorc", name), ledger: cluster.New(s.client, "jorc", name),
+		t: t, server: s.Server, client: s.client, name: name, cluster: fleet.New(s.client, "jorc", name), ledger: fleet.New(s.client, "jorc", name),
 		Rollouts: rollout.New(s.client, "jorc", name),
 	}
-	if _, err := f.cluster.Init(t.Context(), cluster.InitOptions{}); err != nil {
+	if _, err := f.cluster.Init(t.Context(), fleet.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	return f

@@ -9,7 +9,7 @@ import (
 
 // gateRun is what an orchestrator reads of the run that the gate asked for: it may
 // be none, or behind.
-func (f *fleet) gateRun() *pace.GateRun {
+func (f *simFleet) gateRun() *pace.GateRun {
 	if f.doc.Gate == nil || f.doc.Gate.Run == "" {
 		return nil
 	}
@@ -26,7 +26,7 @@ func (f *fleet) gateRun() *pace.GateRun {
 }
 
 // answerGate ends the run that the gate waits for.
-func (f *fleet) answerGate() {
+func (f *simFleet) answerGate() {
 	g := f.doc.Gate
 	if g == nil || f.runs[g.Run] == nil || f.runs[g.Run].answer != pace.GateAsking {
 		return
@@ -40,7 +40,7 @@ func (f *fleet) answerGate() {
 }
 
 // approve consents to what follows the present step.
-func (f *fleet) approve() {
+func (f *simFleet) approve() {
 	d := f.doc.promoted("ann", f.now)
 	if d.Approval != nil && d.Approval.Step == d.Steps {
 		f.gate().approved = true
@@ -51,7 +51,7 @@ func (f *fleet) approve() {
 }
 
 // gate is that of the present step.
-func (f *fleet) gate() *simGate {
+func (f *simFleet) gate() *simGate {
 	if f.gates[f.doc.Steps] == nil {
 		f.gates[f.doc.Steps] = &simGate{broken: f.now}
 	}
@@ -61,7 +61,7 @@ func (f *fleet) gate() *simGate {
 // checkGate holds a plan that is about to be carried out to the gates: a step begins, or
 // the rollout is done, once the step before has baked and its samples have passed
 // in a row, and was approved where that is asked for.
-func (f *fleet) checkGate(c seen) {
+func (f *simFleet) checkGate(c seen) {
 	f.t.Helper()
 	d, next, g := c.doc, c.plan.Document, f.gate()
 	if next.Version != d.Version || !next.Started.Equal(d.Started) { // a rollback has no gates
@@ -106,7 +106,7 @@ func (f *fleet) checkGate(c seen) {
 }
 
 // withinStep holds an offer to the number of members that the step admits.
-func (f *fleet) withinStep(s seen, m Member) {
+func (f *simFleet) withinStep(s seen, m Member) {
 	f.t.Helper()
 	d := s.doc
 	if d.Phase != pace.Canary && d.Phase != pace.Batch || d.Phase == pace.Batch && d.Batch >= len(d.Policy.Batches) {

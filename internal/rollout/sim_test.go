@@ -27,8 +27,8 @@ type simNode struct {
 	drained  bool // by an operator
 }
 
-// fleet is a cluster in memory: what is in KV, and the hosts.
-type fleet struct {
+// simFleet is a cluster in memory: what is in KV, and the hosts.
+type simFleet struct {
 	t       *testing.T
 	random  *rand.Rand
 	now     time.Time
@@ -80,15 +80,15 @@ type seen struct {
 	plan     Planned
 }
 
-func newFleet(t *testing.T, random *rand.Rand, n int) *fleet {
-	f := &fleet{t: t, random: random, now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), nodes: map[string]*simNode{}, runs: map[string]*simRun{}, gates: map[int]*simGate{}}
+func newFleet(t *testing.T, random *rand.Rand, n int) *simFleet {
+	f := &simFleet{t: t, random: random, now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), nodes: map[string]*simNode{}, runs: map[string]*simRun{}, gates: map[int]*simGate{}}
 	for range n {
 		f.join()
 	}
 	return f
 }
 
-func (f *fleet) join() {
+func (f *simFleet) join() {
 	f.joined++
 	name := fmt.Sprintf("n%02d", f.joined)
 	f.nodes[name] = &simNode{Member: Member{
@@ -114,19 +114,19 @@ func (n *simNode) set(up, critical bool) {
 	n.Condition = cluster.Assess(s)
 }
 
-func (f *fleet) zone() string { return []string{"a", "b", "c"}[f.random.IntN(3)] }
+func (f *simFleet) zone() string { return []string{"a", "b", "c"}[f.random.IntN(3)] }
 
-func (f *fleet) fail(format string, args ...any) {
+func (f *simFleet) fail(format string, args ...any) {
 	f.t.Helper()
 	f.t.Fatalf("%s\nlast steps:\n%s\ndocument: %+v", fmt.Sprintf(format, args...), strings.Join(f.steps[max(0, len(f.steps)-30):], "\n"), f.doc)
 }
 
-func (f *fleet) note(format string, args ...any) {
+func (f *simFleet) note(format string, args ...any) {
 	f.steps = append(f.steps, fmt.Sprintf(format, args...))
 }
 
 // state is what the whole cluster says now.
-func (f *fleet) state() State {
+func (f *simFleet) state() State {
 	s := State{Gate: f.gateRun(), AllHeld: f.allHeld}
 	for _, name := range slices.Sorted(maps.Keys(f.nodes)) {
 		if n := f.nodes[name]; !n.gone {
@@ -142,12 +142,12 @@ func (f *fleet) state() State {
 }
 
 // valid reports whether the host could accept its offer, by what is stored.
-func (f *fleet) valid(n *simNode) bool {
+func (f *simFleet) valid(n *simNode) bool {
 	g := n.Grant
 	return g.State == pace.Offered && g.Spec == f.specIndex && g.Session == fmt.Sprint(f.session) && g.Tag == f.desired
 }
 
-func (f *fleet) open() (n int) {
+func (f *simFleet) open() (n int) {
 	for _, node := range f.nodes {
 		m := node.Member
 		if m.Void = !f.valid(node); m.granted() && !node.gone {
@@ -159,7 +159,7 @@ func (f *fleet) open() (n int) {
 
 // operate replaces what the rollout is asked for, as an operator does. What follows from it is
 // seen at once.
-func (f *fleet) operate(next Document) {
+func (f *simFleet) operate(next Document) {
 	f.t.Helper()
 	first := text.SameJSON(f.book, f.doc.Book()) // since the orchestrator wrote last
 	if !text.SameJSON(next.Spec, f.doc.Spec) {
@@ -173,7 +173,7 @@ func (f *fleet) operate(next Document) {
 }
 
 // write replaces the rollout, as an orchestrator does.
-func (f *fleet) write(next Document) {
+func (f *simFleet) write(next Document) {
 	f.t.Helper()
 	f.book = next.Book()
 	f.operate(next)
@@ -183,28 +183,28 @@ func (f *fleet) write(next Document) {
 }
 
 // trigger begins a rollout.
-func (f *fleet) trigger(version string, p pace.Policy) {
+func (f *simFleet) trigger(version string, p pace.Policy) {
 	f.note("trigger %s %+v", version, p)
 	f.gates = map[int]*simGate{}
 	f.operate(begin(version, p, "", f.doc.Previous, f.now))
 }
 
 // take over: another agent holds the lock, and renews the ledger.
-func (f *fleet) takeOver() {
+func (f *simFleet) takeOver() {
 	f.session++
 	f.ledger = change.Ledger{Term: f.ledger.Term + 1}
 	f.note("session %d takes over", f.session)
 }
 
-func (f *fleet) look() seen {
+func (f *simFleet) look() seen {
 	return seen{state: f.state(), doc: f.doc, docIndex: f.docIndex, ledger: f.ledger, session: f.session}
 }
 
 // observe is the first half of a cycle.
-func (f *fleet) observe() { f.cycles = append(f.cycles, f.look()) }
+func (f *simFleet) observe() { f.cycles = append(f.cycles, f.look()) }
 
 // act is the second half: it is carried out only if the document stayed.
-func (f *fleet) act() {
+func (f *simFleet) act() {
 	if len(f.cycles) == 0 {
 		return
 	}
@@ -242,7 +242,7 @@ func failures(d Document, s State, now time.Time) (nodes []string) {
 }
 
 // send plans grants; what comes of it may be carried out later, or never.
-func (f *fleet) send() {
+func (f *simFleet) send() {
 	s := f.look()
 	s.plan = Plan(s.doc, s.state, f.now)
 	f.check(s)
@@ -256,7 +256,7 @@ func (f *fleet) send() {
 
 // commit carries out one of the transactions that were sent, if what it depends
 // on still is so.
-func (f *fleet) commit() {
+func (f *simFleet) commit() {
 	i := f.random.IntN(len(f.passes))
 	s := f.passes[i]
 	f.passes = slices.Delete(f.passes, i, i+1)
@@ -288,7 +288,7 @@ func (f *fleet) commit() {
 
 // allowed holds offers to the policy, by what they were made of and by the
 // grants that are open when they are carried out.
-func (f *fleet) allowed(s seen) {
+func (f *simFleet) allowed(s seen) {
 	f.t.Helper()
 	p := newPlanner(s.doc, s.state, f.now)
 	limit, out := p.Room()
@@ -327,7 +327,7 @@ func (f *fleet) allowed(s seen) {
 }
 
 // check holds a plan to what it promises, whether it is carried out or not.
-func (f *fleet) check(c seen) {
+func (f *simFleet) check(c seen) {
 	f.t.Helper()
 	next := c.plan.Document
 	if again := Plan(next, c.state, f.now); !again.Document.equal(next) || len(again.Decisions) > 0 {
@@ -358,7 +358,7 @@ func (f *fleet) check(c seen) {
 
 // checkHeld holds a plan to what hosts that are held or drained may not do: make a step,
 // or let the rollout end by themselves.
-func (f *fleet) checkHeld(c seen, p *planner) {
+func (f *simFleet) checkHeld(c seen, p *planner) {
 	f.t.Helper()
 	next := c.plan.Document
 	if next.Version != c.doc.Version || !next.Started.Equal(c.doc.Started) {
@@ -380,10 +380,10 @@ func (f *fleet) checkHeld(c seen, p *planner) {
 }
 
 // aside says why the host does not begin: operators hold it, or have drained it.
-func (f *fleet) aside(n *simNode) bool { return n.aside() != "" || f.allHeld }
+func (f *simFleet) aside(n *simNode) bool { return n.aside() != "" || f.allHeld }
 
 // try is one attempt of a host to begin.
-func (f *fleet) try(n *simNode) {
+func (f *simFleet) try(n *simNode) {
 	switch {
 	case n.gone || !n.Up() || n.Version == f.desired && !n.Answer.Open():
 	case !f.doc.Paced():
@@ -406,7 +406,7 @@ func (f *fleet) try(n *simNode) {
 }
 
 // answer accepts an offer, or declines it.
-func (f *fleet) answer(n *simNode) {
+func (f *simFleet) answer(n *simNode) {
 	if !f.healthy && f.random.IntN(8) == 0 {
 		n.Answer.Declined, n.Answer.Ready, n.Answer.Reason = n.Grant.ID, false, "something is missing"
 		f.note("%s declines", n.Node)
@@ -432,7 +432,7 @@ func (f *fleet) answer(n *simNode) {
 }
 
 // work is what a host that has a grant does next.
-func (f *fleet) work(n *simNode) {
+func (f *simFleet) work(n *simNode) {
 	working := n.Answer.Open() && n.Answer.State != cluster.GrantStranded && n.record == n.Answer.ID
 	if !working || !n.Up() || n.gone || f.aside(n) || n.Answer.Tag != f.desired {
 		return

@@ -11,6 +11,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 )
 
@@ -21,9 +22,9 @@ func TestRights(t *testing.T) {
 	t.Parallel()
 	x := newSiteOn(t, newServer(t, consultest.WithACL()), "a")
 	client := map[string]*consul.Client{}
-	for i, kind := range []string{cluster.PolicyAgent, cluster.PolicyOperator, cluster.PolicyOrchestrator} {
+	for i, kind := range []string{fleet.PolicyAgent, fleet.PolicyOperator, fleet.PolicyOrchestrator} {
 		p := x.cluster.Policies("a")[i]
-		if _, err := cluster.PutPolicy(t.Context(), x.server.Client(), p); err != nil {
+		if _, err := fleet.PutPolicy(t.Context(), x.server.Client(), p); err != nil {
 			t.Fatal(err)
 		}
 		token, err := x.server.Client().CreateToken(t.Context(), kind, 0, p.Name)
@@ -32,14 +33,14 @@ func TestRights(t *testing.T) {
 		}
 		client[kind] = x.server.ClientWithToken(token.SecretID)
 	}
-	w := x.worker(client[cluster.PolicyAgent], "a", sh("one", ""))
+	w := x.worker(client[fleet.PolicyAgent], "a", sh("one", ""))
 	x.background(func(ctx context.Context) { _ = w.Run(ctx) })
-	if _, _, err := New(kv.New(client[cluster.PolicyOperator], "jorc/default")).Ask(t.Context(), "r", Request{Workflow: "w"}, "ann"); err != nil {
+	if _, _, err := New(kv.New(client[fleet.PolicyOperator], "jorc/default")).Ask(t.Context(), "r", Request{Workflow: "w"}, "ann"); err != nil {
 		t.Fatal(err)
 	}
 	d := quickDecider()
 	consultest.Eventually(t, "the run", func(ctx context.Context) error {
-		if _, err := x.decide(ctx, kv.New(client[cluster.PolicyOrchestrator], "jorc/default"), client[cluster.PolicyOrchestrator], "a", d); err != nil {
+		if _, err := x.decide(ctx, kv.New(client[fleet.PolicyOrchestrator], "jorc/default"), client[fleet.PolicyOrchestrator], "a", d); err != nil {
 			return err
 		}
 		got, err := x.runs.Show(ctx, "r")
@@ -48,7 +49,7 @@ func TestRights(t *testing.T) {
 		}
 		return err
 	})
-	node := kv.New(client[cluster.PolicyAgent], "jorc/default")
+	node := kv.New(client[fleet.PolicyAgent], "jorc/default")
 	for _, key := range []string{"host/b/results", "host/aa/results", "host/a/grants", "runs/r/spec", "runs/r/nodes/a", "runs/new/spec", keyActive + "new", keyEnded + "r"} {
 		if _, err := node.Txn().Set(key, []byte("x")).Commit(t.Context()); !errors.Is(err, consul.ErrDenied) {
 			t.Errorf("a node may write %s: %v", key, err)
@@ -65,7 +66,7 @@ func TestPlantedResults(t *testing.T) {
 	t.Parallel()
 	x := newSiteOn(t, newServer(t, consultest.WithACL()), "a", "b")
 	p := x.cluster.Policies("a")[0]
-	if _, err := cluster.PutPolicy(t.Context(), x.server.Client(), p); err != nil {
+	if _, err := fleet.PutPolicy(t.Context(), x.server.Client(), p); err != nil {
 		t.Fatal(err)
 	}
 	token, err := x.server.Client().CreateToken(t.Context(), "a", 0, p.Name)

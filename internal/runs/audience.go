@@ -11,6 +11,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -30,7 +31,7 @@ type Targets struct {
 // with what it has read, if the workflow is not defined on one of them; not for a run
 // that exists, whose members are decided already. It returns cluster.ErrNoCluster, a
 // *cluster.FilterError or a class of package consul.
-func (r *Runs) Targets(ctx context.Context, c *cluster.Cluster, id string, q Request) (Targets, error) {
+func (r *Runs) Targets(ctx context.Context, c *fleet.Cluster, id string, q Request) (Targets, error) {
 	t := Targets{Workflow: q.Workflow, Members: []string{}, Undefined: []string{}, Unknown: []string{}, Damaged: []string{}}
 	filter, err := cluster.ParseFilter(q.Filter)
 	if err != nil {
@@ -89,7 +90,7 @@ func needOf(q Request) cluster.Need {
 // managerNow is where a workflow of managers runs if it begins now; no name: no
 // orchestrator runs that could choose.
 func (r *Runs) managerNow(ctx context.Context, workflow string, all []cluster.Member) ([]string, error) {
-	holder, _, err := cluster.Orchestrator(ctx, r.store)
+	holder, _, err := fleet.Orchestrator(ctx, r.store)
 	if err != nil && !errors.Is(err, consul.ErrDenied) {
 		return nil, err
 	}
@@ -166,8 +167,8 @@ func (q Request) SkipUndefined() Request {
 
 // withoutRole is the error that no member with a role matches, or that no member
 // has the role, and which roles exist.
-func withoutRole(ctx context.Context, c *cluster.Cluster, role string) error {
-	all, err := c.Members(ctx, cluster.MembersOptions{Unreadable: func(string, error) {}})
+func withoutRole(ctx context.Context, c *fleet.Cluster, role string) error {
+	all, err := c.Members(ctx, fleet.MembersOptions{Unreadable: func(string, error) {}})
 	if err != nil {
 		return err
 	}
@@ -185,7 +186,7 @@ func withoutRole(ctx context.Context, c *cluster.Cluster, role string) error {
 
 // Explain adds why runs do not continue. It reads the cluster's control only if one
 // has not ended, and it is not an error if the token may not read it.
-func Explain(ctx context.Context, c *cluster.Cluster, all ...*Run) error {
+func Explain(ctx context.Context, c *fleet.Cluster, all ...*Run) error {
 	if !slices.ContainsFunc(all, func(r *Run) bool { return !r.State.Ended() }) {
 		return nil
 	}

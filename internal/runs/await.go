@@ -14,6 +14,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/rollout"
 )
@@ -40,7 +41,7 @@ const (
 // Waiter waits for a cluster.
 type Waiter struct {
 	Client   *consul.Client
-	Cluster  *cluster.Cluster
+	Cluster  *fleet.Cluster
 	Rollouts *rollout.Rollouts
 	Filter   *cluster.Filter // which of the members count; nil: all
 	Missing  func(string)    // receives what is waited for, when that changes; optional
@@ -316,7 +317,7 @@ func (w *Waiter) rollout(state *cluster.State) (rollout.Document, error) {
 
 // loadState reads the state of the cluster: the parts that need names, and those
 // that filter and the cluster's own filter are about.
-func loadState(ctx context.Context, c *cluster.Cluster, need cluster.Need, filter *cluster.Filter) (s cluster.State, own *cluster.Filter, err error) {
+func loadState(ctx context.Context, c *fleet.Cluster, need cluster.Need, filter *cluster.Filter) (s cluster.State, own *cluster.Filter, err error) {
 	need |= cluster.NeedProfile
 	if filter != nil {
 		need |= filter.Need()
@@ -385,5 +386,5 @@ func sorted[T any](m map[string]T) []string { return slices.Sorted(maps.Keys(m))
 // Orchestrated reports whether an orchestrator holds the cluster's lock: without
 // one no run starts. It returns what cluster.Orchestrated returns.
 func (r *Runs) Orchestrated(ctx context.Context) (bool, error) {
-	return cluster.Orchestrated(ctx, r.store)
+	return fleet.Orchestrated(ctx, r.store)
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -41,7 +41,7 @@ func TestAwaitOfARun(t *testing.T) {
 				return f
 			})
 			client := proxy.Client()
-			w := &Waiter{Client: client, Cluster: cluster.New(client, "jorc", x.name), Rollouts: rollout.New(client, "jorc", x.name)}
+			w := &Waiter{Client: client, Cluster: fleet.New(client, "jorc", x.name), Rollouts: rollout.New(client, "jorc", x.name)}
 			var seen []int
 			w.Progress = func(d Detail) { seen = append(seen, d.Counts.Done) }
 			v, err := w.Await(t.Context(), Goal{Run: "r"})

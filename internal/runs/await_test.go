@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -28,7 +28,7 @@ func TestAwaitLooksAgain(t *testing.T) {
 	})
 	waits := make(chan string, 100)
 	w := &Waiter{
-		Client: client, Cluster: cluster.New(client, "jorc", x.name), Rollouts: rollout.New(client, "jorc", x.name),
+		Client: client, Cluster: fleet.New(client, "jorc", x.name), Rollouts: rollout.New(client, "jorc", x.name),
 		Missing: func(what string) { waits <- what },
 	}
 	done := make(chan error, 1)

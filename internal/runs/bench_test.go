@@ -8,6 +8,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 )
 
@@ -18,7 +19,7 @@ func BenchmarkDecide(b *testing.B) {
 	s := newServer(b)
 	ctx := context.Background()
 	store := kv.New(s.Client(), "jorc/default")
-	watcher := cluster.New(s.Client(), "jorc", "default").Consistent().NewWatcher(cluster.PrefixRuns)
+	watcher := fleet.New(s.Client(), "jorc", "default").Consistent().NewWatcher(cluster.PrefixRuns)
 	o := Observed{Node: "o", Now: epoch}
 	for i := range n {
 		o.Members = append(o.Members, cluster.Member{Node: fmt.Sprintf("node-%05d", i), Agent: cluster.AgentUp})

@@ -17,6 +17,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/workflow"
@@ -47,7 +48,7 @@ type site struct {
 	t       *testing.T
 	server  *consultest.Server
 	name    string // of the cluster
-	cluster *cluster.Cluster
+	cluster *fleet.Cluster
 	runs    *Runs
 	dir     string
 
@@ -74,11 +75,11 @@ func newSiteOn(t *testing.T, s *consultest.Server, members ...string) *site {
 func newSiteIn(t *testing.T, s *consultest.Server, name string, members ...string) *site {
 	t.Helper()
 	x := &site{
-		t: t, server: s, name: name, cluster: cluster.New(s.Client(), "jorc", name), dir: t.TempDir(),
+		t: t, server: s, name: name, cluster: fleet.New(s.Client(), "jorc", name), dir: t.TempDir(),
 		away: map[string]bool{}, bell: make(chan struct{}, 1),
 	}
 	x.runs = New(x.cluster.Store())
-	if _, err := x.cluster.Init(t.Context(), cluster.InitOptions{}); err != nil {
+	if _, err := x.cluster.Init(t.Context(), fleet.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range members {
@@ -170,7 +171,7 @@ func (x *site) decide(ctx context.Context, store *kv.Store, client *consul.Clien
 }
 
 func (x *site) observe(ctx context.Context, client *consul.Client, node string) (o Observed, err error) {
-	watcher := cluster.New(client, "jorc", x.name).Consistent().NewWatcher(cluster.PrefixRuns)
+	watcher := fleet.New(client, "jorc", x.name).Consistent().NewWatcher(cluster.PrefixRuns)
 	o = Observed{Node: node, Now: time.Now()}
 	o.Refresh = func(ctx context.Context) (cluster.State, []cluster.Member, error) {
 		s, err := watcher.State(ctx)

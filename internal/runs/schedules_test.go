@@ -12,6 +12,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/event"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
 )
@@ -38,7 +39,7 @@ func (x *timed) rules(text string) {
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	if _, err := cluster.New(x.server.Client(), "jorc", x.name).Set(x.t.Context(), profile.Scope{}, ParamRules, v, profile.Ref{}); err != nil {
+	if _, err := fleet.New(x.server.Client(), "jorc", x.name).Set(x.t.Context(), profile.Scope{}, ParamRules, v, profile.Ref{}); err != nil {
 		x.t.Fatal(err)
 	}
 }
@@ -160,7 +161,7 @@ func TestScheduledRuleState(t *testing.T) {
 	check("run")
 	x.cycle("2026-03-28T02:00:02Z")
 	check("nothing is due")
-	c := cluster.New(x.server.Client(), "jorc", x.name)
+	c := fleet.New(x.server.Client(), "jorc", x.name)
 	if _, err := c.Pause(t.Context(), cluster.Hold{Since: time.Unix(0, 0), Reason: "why", By: "ann"}); err != nil {
 		t.Fatal(err)
 	}

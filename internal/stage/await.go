@@ -12,6 +12,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/fleet"
 )
 
 // Errors of Wait.
@@ -33,7 +34,7 @@ const (
 // the stage whenever something of it may have changed. It returns ErrStopped and ErrPaused at
 // once, ErrNone for a stage that no host has, or any longer, ctx's error, or the error of count; while
 // Consul cannot be reached it continues.
-func Wait(ctx context.Context, c *cluster.Cluster, name string, count Count, progress func(Status)) error {
+func Wait(ctx context.Context, c *fleet.Cluster, name string, count Count, progress func(Status)) error {
 	c = c.Consistent()
 	watcher := c.NewWatcher(cluster.PrefixStages)
 	changed := watcher.Changes()
@@ -43,7 +44,7 @@ func Wait(ctx context.Context, c *cluster.Cluster, name string, count Count, pro
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	watching.Go(func() {
-		for errors.Is(watcher.Run(ctx), cluster.ErrRestored) {
+		for errors.Is(watcher.Run(ctx), fleet.ErrRestored) {
 			watcher.Reset()
 			changed.Notify()
 		}
@@ -77,7 +78,7 @@ func Wait(ctx context.Context, c *cluster.Cluster, name string, count Count, pro
 }
 
 // look reads a stage with what watcher knows.
-func look(ctx context.Context, c *cluster.Cluster, watcher *cluster.Watcher, name string, count Count) (Status, *cluster.Hold, error) {
+func look(ctx context.Context, c *fleet.Cluster, watcher *fleet.Watcher, name string, count Count) (Status, *cluster.Hold, error) {
 	state, err := watcher.State(ctx)
 	if err == nil {
 		err = state.Damaged[cluster.KeyControl]

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 )
@@ -74,7 +75,7 @@ func (e Exemption) add(hosts []Host) Exemption {
 // Exempt lets hosts take what they wait for now although a rule of the cluster forbids it, as e says: e has
 // no content yet. With a node it is only what that host waits for, which others may wait for, too. It returns
 // the hosts that waited; ErrNothingWaits, or what kv.Doc.CompareAndSwap returns.
-func (s *Stages) Exempt(ctx context.Context, c *cluster.Cluster, stage, node string, e Exemption) (waiting []Host, err error) {
+func (s *Stages) Exempt(ctx context.Context, c *fleet.Cluster, stage, node string, e Exemption) (waiting []Host, err error) {
 	state, err := c.Load(ctx, cluster.NeedState)
 	if err != nil {
 		return nil, err

@@ -20,6 +20,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/replace"
@@ -69,7 +70,7 @@ func newOfferedHost(t *testing.T, orchestrated bool, fault consultest.Fault, sai
 	proxy := h.server.Proxy()
 	proxy.Do(h.take)
 	through := proxy.Client()
-	c := cluster.New(through, "jorc", "default")
+	c := fleet.New(through, "jorc", "default")
 	part := stage.Part{
 		Host:    change.NewHost(change.HostOptions{Cluster: c, Report: c.ReportWriter("n1")}),
 		Failing: func(context.Context, []string) ([]string, error) { return nil, nil },
@@ -141,7 +142,7 @@ func (h *offeredHost) taken(ctx context.Context) error {
 
 func (h *offeredHost) reported() (cluster.StageReport, cluster.Answer) {
 	h.t.Helper()
-	d, _, err := cluster.New(h.client, "jorc", "default").Report(h.t.Context(), "n1")
+	d, _, err := fleet.New(h.client, "jorc", "default").Report(h.t.Context(), "n1")
 	if err != nil {
 		h.t.Fatal(err)
 	}

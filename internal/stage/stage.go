@@ -16,6 +16,7 @@ import (
 
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/text"
 )
@@ -151,7 +152,7 @@ func (s *Stages) Resume(ctx context.Context, stage, node string, by cluster.Hold
 // GiveUp gives up on the grants that a host has: it no longer counts as out of service for them, and its place is free. by
 // is who does, and reason why. It returns the stages; without one change.ErrNoGrant, or what kv.Doc.Update
 // returns.
-func GiveUp(ctx context.Context, c *cluster.Cluster, node, by, reason string) (stages []string, err error) {
+func GiveUp(ctx context.Context, c *fleet.Cluster, node, by, reason string) (stages []string, err error) {
 	report, _, err := c.Report(ctx, node)
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/text"
 )
@@ -123,12 +124,12 @@ func (p *planner) waitsFor(h *ranked, orchestrated bool, outlook pace.Outlook) s
 }
 
 // Count counts who is out of service in a state of a cluster; nil without a budget.
-type Count func(ctx context.Context, c *cluster.Cluster, s *cluster.State) (*pace.Account, error)
+type Count func(ctx context.Context, c *fleet.Cluster, s *cluster.State) (*pace.Account, error)
 
 // Show reads one stage of c, or all of them if name is empty. A nil count does not know what
 // the budget of the cluster leaves. It returns ErrNone for one that no host reports, or the
 // error of count.
-func Show(ctx context.Context, c *cluster.Cluster, name string, count Count, now time.Time) ([]Status, error) {
+func Show(ctx context.Context, c *fleet.Cluster, name string, count Count, now time.Time) ([]Status, error) {
 	state, err := c.Load(ctx, cluster.NeedState)
 	if err != nil {
 		return nil, err
@@ -137,8 +138,8 @@ func Show(ctx context.Context, c *cluster.Cluster, name string, count Count, now
 }
 
 // show is Show of a state that was read.
-func show(ctx context.Context, c *cluster.Cluster, state *cluster.State, name string, count Count, now time.Time) ([]Status, error) {
-	orchestrated, err := cluster.Orchestrated(ctx, c.Store())
+func show(ctx context.Context, c *fleet.Cluster, state *cluster.State, name string, count Count, now time.Time) ([]Status, error) {
+	orchestrated, err := fleet.Orchestrated(ctx, c.Store())
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +171,7 @@ func show(ctx context.Context, c *cluster.Cluster, state *cluster.State, name st
 }
 
 // Names returns the stages that hosts report.
-func Names(ctx context.Context, c *cluster.Cluster) ([]string, error) {
+func Names(ctx context.Context, c *fleet.Cluster) ([]string, error) {
 	state, err := c.Load(ctx, cluster.NeedReports)
 	return slices.Sorted(maps.Keys(HostsOf(&state))), err
 }

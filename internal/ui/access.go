@@ -16,9 +16,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/fleet"
 )
 
 // ErrLogin: the request is not that of a viewer who has logged in.
@@ -52,7 +52,7 @@ func (v *Viewer) Clusters(ctx context.Context) (Clusters, error) {
 	for _, c := range all.Clusters {
 		switch err := v.session.mayView(ctx, v.fleets.o.Prefix, c.Name); {
 		case err == nil:
-			seen = append(seen, cluster.Summary{Name: c.Name, Members: members[c.Name]})
+			seen = append(seen, fleet.Summary{Name: c.Name, Members: members[c.Name]})
 		case !errors.Is(err, consul.ErrDenied):
 			return Clusters{}, err
 		}
@@ -201,7 +201,7 @@ func (t *viewerToken) mayView(ctx context.Context, prefix, name string) error {
 	if r, ok := t.rights[name]; ok && now.Sub(r.at) < rightsFor {
 		return r.err
 	}
-	err := cluster.New(t.client, prefix, name).MayView(ctx)
+	err := fleet.New(t.client, prefix, name).MayView(ctx)
 	if err != nil && !errors.Is(err, consul.ErrDenied) {
 		return err
 	}
@@ -216,7 +216,7 @@ func (t *viewerToken) members(ctx context.Context, prefix string) (map[string]in
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if now := time.Now(); now.Sub(t.at) >= rightsFor {
-		counts, err := cluster.ReadableMembers(ctx, t.client, prefix)
+		counts, err := fleet.ReadableMembers(ctx, t.client, prefix)
 		if err != nil && !errors.Is(err, consul.ErrDenied) { // it may not list keys
 			return nil, err
 		}
@@ -516,15 +516,15 @@ func (a *access) closeAll() {
 }
 
 // only leaves the clusters of names; no names leave all.
-func only(all []cluster.Summary, names []string) []cluster.Summary {
+func only(all []fleet.Summary, names []string) []fleet.Summary {
 	if len(names) == 0 {
 		return all
 	}
-	kept := []cluster.Summary{}
+	kept := []fleet.Summary{}
 	for _, name := range names {
-		i := slices.IndexFunc(all, func(s cluster.Summary) bool { return s.Name == name })
+		i := slices.IndexFunc(all, func(s fleet.Summary) bool { return s.Name == name })
 		if i < 0 {
-			kept = append(kept, cluster.Summary{Name: name})
+			kept = append(kept, fleet.Summary{Name: name})
 			continue
 		}
 		kept = append(kept, all[i])

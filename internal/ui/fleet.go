@@ -20,6 +20,7 @@ import (
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/event"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/rollout"
@@ -179,12 +180,12 @@ type feed struct {
 	name        string
 	prefix      string
 	client      *consul.Client
-	cluster     *cluster.Cluster
+	cluster     *fleet.Cluster
 	rollouts    *rollout.Rollouts
 	runs        *runs.Runs
 	slots       *slots.Slots
 	generations *generations
-	shared      *concurrency.Latest[*cluster.Watcher] // an orchestrator's
+	shared      *concurrency.Latest[*fleet.Watcher] // an orchestrator's
 	log         hclog.Logger
 
 	latest concurrency.Latest[*Snapshot]
@@ -238,10 +239,10 @@ type runDetail struct {
 }
 
 func newFeed(o FleetOptions, name string, g *generations) *feed {
-	c := cluster.New(o.Client, o.Prefix, name)
+	c := fleet.New(o.Client, o.Prefix, name)
 	shared := o.Watchers[name]
 	if shared == nil {
-		shared = new(concurrency.Latest[*cluster.Watcher])
+		shared = new(concurrency.Latest[*fleet.Watcher])
 	}
 	return &feed{
 		name: name, prefix: o.Prefix, client: o.Client, cluster: c, rollouts: rollout.New(o.Client, o.Prefix, name), runs: runs.New(c.Store()),
@@ -350,10 +351,10 @@ func (f *feed) follow(ctx context.Context) error {
 
 // followWatcher keeps the snapshot current with the orchestrator's watcher, until it is no
 // longer the shared one; nil: with a watcher of its own, until there is a shared one.
-func (f *feed) followWatcher(ctx context.Context, shared *cluster.Watcher) error {
+func (f *feed) followWatcher(ctx context.Context, shared *fleet.Watcher) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		_, err := f.shared.Wait(ctx, func(w *cluster.Watcher) bool { return w != shared })
+		_, err := f.shared.Wait(ctx, func(w *fleet.Watcher) bool { return w != shared })
 		if err == nil {
 			err = errOtherWatcher
 		}
@@ -435,7 +436,7 @@ func (f *feed) publish(s *Snapshot) {
 }
 
 // refresh reads what changed and publishes the next snapshot.
-func (f *feed) refresh(ctx context.Context, w *cluster.Watcher) error {
+func (f *feed) refresh(ctx context.Context, w *fleet.Watcher) error {
 	state, err := w.Recent(ctx)
 	if errors.Is(err, consul.ErrDenied) { // which right is missing
 		err = cmp.Or(f.cluster.MayLoad(ctx), err)
@@ -485,7 +486,7 @@ func (s *Snapshot) life(node string) (liveness, health time.Time) {
 
 // readParts reads the parts whose keys have changed, and the stages that hosts have begun to
 // report.
-func (f *feed) readParts(ctx context.Context, w *cluster.Watcher, s *cluster.State) error {
+func (f *feed) readParts(ctx context.Context, w *fleet.Watcher, s *cluster.State) error {
 	stages := slices.Sorted(maps.Keys(stage.HostsOf(s)))
 	if !slices.Equal(stages, slices.Sorted(maps.Keys(f.parts.stages))) {
 		delete(f.parts.indexes, cluster.PrefixStages)
@@ -548,7 +549,7 @@ func (f *feed) readSlots(ctx context.Context) ([]error, error) {
 // readOrchestrator reads who orchestrates, the ledger and the last cycles.
 func (f *feed) readOrchestrator(ctx context.Context) (bad []error, err error) {
 	store, p := f.cluster.Store(), &f.parts
-	p.holder, p.held, err = cluster.Orchestrator(ctx, store)
+	p.holder, p.held, err = fleet.Orchestrator(ctx, store)
 	if errors.Is(err, kv.ErrNewer) {
 		bad, err = append(bad, err), nil
 	}

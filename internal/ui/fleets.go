@@ -13,6 +13,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -29,7 +30,7 @@ type FleetOptions struct {
 	// Watchers are those of this process's orchestrators by cluster, each nil while the
 	// orchestrator does not hold its lock. A cluster that has none is read by a watcher of
 	// its own.
-	Watchers map[string]*concurrency.Latest[*cluster.Watcher]
+	Watchers map[string]*concurrency.Latest[*fleet.Watcher]
 	Log      hclog.Logger
 }
 
@@ -47,7 +48,7 @@ type Fleets struct {
 
 	listing sync.Mutex // held while clusters are listed
 	listed  time.Time
-	all     []cluster.Summary
+	all     []fleet.Summary
 }
 
 // running is a feed with its end.
@@ -110,7 +111,7 @@ func (f *Fleets) Clusters(ctx context.Context) (Clusters, error) {
 	f.listing.Lock()
 	defer f.listing.Unlock()
 	if time.Since(f.listed) > listFor {
-		all, err := cluster.List(ctx, f.o.Client, f.o.Prefix)
+		all, err := fleet.List(ctx, f.o.Client, f.o.Prefix)
 		switch {
 		case errors.Is(err, consul.ErrDenied): // the token may read one cluster only
 			all = nil
@@ -119,9 +120,9 @@ func (f *Fleets) Clusters(ctx context.Context) (Clusters, error) {
 		}
 		f.all, f.listed = all, time.Now()
 	}
-	c := Clusters{Clusters: append([]cluster.Summary{}, only(f.all, f.o.Only)...), Default: f.o.Default, Command: commandLine("cluster", "list")}
-	if !slices.ContainsFunc(c.Clusters, func(s cluster.Summary) bool { return s.Name == f.o.Default }) {
-		c.Clusters = append(c.Clusters, cluster.Summary{Name: f.o.Default})
+	c := Clusters{Clusters: append([]fleet.Summary{}, only(f.all, f.o.Only)...), Default: f.o.Default, Command: commandLine("cluster", "list")}
+	if !slices.ContainsFunc(c.Clusters, func(s fleet.Summary) bool { return s.Name == f.o.Default }) {
+		c.Clusters = append(c.Clusters, fleet.Summary{Name: f.o.Default})
 	}
 	return c, nil
 }

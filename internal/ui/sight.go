@@ -11,6 +11,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -57,10 +58,10 @@ func (f *feed) sourcesOf(ctx context.Context, s *Snapshot) (made, error) {
 	unknown := map[string]bool{}
 	for node, h := range s.State.Hosts {
 		if h.Datacenter != "" { // it is in the catalog
-			all[cluster.ReadNode(node)] = true
+			all[fleet.ReadNode(node)] = true
 		}
 		for service := range h.Services {
-			all[cluster.ReadService(service)] = true
+			all[fleet.ReadService(service)] = true
 		}
 		if h.Member && !all[f.cluster.ReadKey(cluster.MemberKey(node))] || h.Reported && !all[f.cluster.ReadKey(cluster.ReportKey(node))] {
 			unknown[node] = true
@@ -103,7 +104,7 @@ func (t *viewerToken) denied(ctx context.Context, prefix, name string, of *sourc
 			denied[r] = true
 		}
 	}
-	missing, err := cluster.New(t.client, prefix, name).Denied(ctx, ask)
+	missing, err := fleet.New(t.client, prefix, name).Denied(ctx, ask)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +130,7 @@ type tail struct{ run, node string }
 // hiddenBy returns what is hidden from a viewer who may not read some sources of a cluster. It
 // returns consul.ErrDenied if that is a document of the whole cluster, without which nothing
 // can be shown.
-func hiddenBy(c *cluster.Cluster, denied map[consul.Right]bool, unknown map[string]bool) (*hidden, error) {
+func hiddenBy(c *fleet.Cluster, denied map[consul.Right]bool, unknown map[string]bool) (*hidden, error) {
 	h := &hidden{
 		hosts: maps.Clone(unknown), services: map[string]bool{}, runs: map[string]bool{}, stages: map[string]bool{}, groups: map[string]bool{},
 		tails: map[tail]bool{}, rights: map[string]consul.Right{},
@@ -178,7 +179,7 @@ func hiddenBy(c *cluster.Cluster, denied map[consul.Right]bool, unknown map[stri
 func rightsText(rights []consul.Right) string {
 	var texts []string
 	for _, r := range rights[:min(len(rights), mostNames)] {
-		texts = append(texts, cluster.RightText(r))
+		texts = append(texts, fleet.RightText(r))
 	}
 	return text.FewOf(", ", texts, len(rights))
 }
@@ -193,7 +194,7 @@ func (h *hidden) refusal(kind, name string) error {
 	if !denied {
 		return nil
 	}
-	return fmt.Errorf("%s %q: %w: the token needs %s", kind, name, consul.ErrDenied, cluster.RightText(r))
+	return fmt.Errorf("%s %q: %w: the token needs %s", kind, name, consul.ErrDenied, fleet.RightText(r))
 }
 
 // print tells apart what is hidden.

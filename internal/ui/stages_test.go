@@ -11,6 +11,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/ui"
 	"github.com/jorc/jorc/internal/ui/uitest"
@@ -122,7 +123,7 @@ func TestAudit(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	as := func(reason string) context.Context {
-		return cluster.WithAuthor(t.Context(), cluster.Author{Command: "jorc cluster pause", Reason: reason, By: func(context.Context) (string, error) { return "ann", nil }})
+		return fleet.WithAuthor(t.Context(), fleet.Author{Command: "jorc cluster pause", Reason: reason, By: func(context.Context) (string, error) { return "ann", nil }})
 	}
 	f.Must(f.Pause(as("first"), cluster.Hold{Reason: "disks"}))
 	f.Must(f.Resume(as("second")))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/event"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/inventory"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/runs"
@@ -17,7 +18,7 @@ import (
 
 // Clusters are the clusters that a viewer may choose from.
 type Clusters struct {
-	Clusters []cluster.Summary `json:"clusters"`
+	Clusters []fleet.Summary `json:"clusters"`
 	// Default is the cluster that the server was started for.
 	Default string `json:"default"`
 	Command string `json:"command"`

@@ -14,6 +14,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/text"
 )
@@ -196,7 +197,7 @@ func (f *facts) Job() struct{ ID, Workflow, Origin, Run string } {
 
 // ParamsOf are the effective params of a node in its cluster, for
 // Options.Params; none where there is no such cluster.
-func ParamsOf(c *cluster.Cluster, node string) func(ctx context.Context) (profile.Params, error) {
+func ParamsOf(c *fleet.Cluster, node string) func(ctx context.Context) (profile.Params, error) {
 	return func(ctx context.Context) (profile.Params, error) {
 		v, err := c.View(ctx, node)
 		if errors.Is(err, cluster.ErrNoCluster) {
@@ -218,7 +219,7 @@ func TokensOf(client *consul.Client, prefix, own string) func(ctx context.Contex
 		} else if err := text.CheckName(name); err != nil {
 			return "", fmt.Errorf("cluster: %w: %w", ErrInvalid, err)
 		}
-		t, err := cluster.New(client, prefix, name).ProfileToken(ctx, ttl)
+		t, err := fleet.New(client, prefix, name).ProfileToken(ctx, ttl)
 		switch {
 		case errors.Is(err, cluster.ErrNoACLs):
 			return "", nil
@@ -243,14 +244,14 @@ type token struct {
 // ProfileToken is an ACL token that may read and write the profile of the own
 // cluster, for two hours from now; empty where ACLs are switched off.
 func (f *facts) ProfileToken() (string, error) {
-	return f.token(tokenKey{ttl: cluster.DefaultTokenTTL})
+	return f.token(tokenKey{ttl: fleet.DefaultTokenTTL})
 }
 
 // GenerateProfileToken is such a token for the profile of a cluster, for a whole
 // number of seconds.
 func (f *facts) GenerateProfileToken(profile string, seconds any) (string, error) {
 	n, err := strconv.ParseInt(fmt.Sprint(seconds), 10, 64)
-	least, most := int64(cluster.MinTokenTTL/time.Second), int64(cluster.MaxTokenTTL/time.Second)
+	least, most := int64(fleet.MinTokenTTL/time.Second), int64(fleet.MaxTokenTTL/time.Second)
 	if err != nil || n < least || n > most {
 		return "", fmt.Errorf("a token that lives %v seconds: %w: Consul takes %d to %d", seconds, ErrInvalid, least, most)
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/pace"
@@ -83,12 +84,12 @@ func compare(t *testing.T, file string, want []byte) {
 	}
 }
 
-// fleet is a cluster in which everything happens that the API tells of, and an HTTP
+// dashboard is a cluster in which everything happens that the API tells of, and an HTTP
 // client that is logged in.
-func fleet(t *testing.T) (base string, h *http.Client) {
+func dashboard(t *testing.T) (base string, h *http.Client) {
 	t.Helper()
 	s := consultest.Start(t)
-	consulClient, c := s.Client(), cluster.New(s.Client(), "jorc", "default")
+	consulClient, c := s.Client(), fleet.New(s.Client(), "jorc", "default")
 	must := func(_ any, err error) {
 		t.Helper()
 		if err != nil {
@@ -97,7 +98,7 @@ func fleet(t *testing.T) (base string, h *http.Client) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
-	must(c.Init(ctx, cluster.InitOptions{}))
+	must(c.Init(ctx, fleet.InitOptions{}))
 	must(c.ChangeProfile(ctx, func(e *profile.Editor, d profile.Document) (profile.Document, error) {
 		v, err := profile.ParseValue(`{"a":[1,null,"x"]}`)
 		if err != nil {
@@ -148,7 +149,7 @@ func fleet(t *testing.T) (base string, h *http.Client) {
 	must(nil, err)
 	run, _, err := runs.New(c.Store()).Ask(ctx, "r1", runs.Request{Workflow: "backup"}, "ann")
 	must(run, err)
-	ctx = cluster.WithAuthor(ctx, cluster.Author{Command: "jorc cluster hold", Reason: "disks", By: func(context.Context) (string, error) { return "ann", nil }})
+	ctx = fleet.WithAuthor(ctx, fleet.Author{Command: "jorc cluster hold", Reason: "disks", By: func(context.Context) (string, error) { return "ann", nil }})
 	must(c.Hold(ctx, cluster.Scope{Role: "db"}, cluster.Hold{Reason: "disks", By: "ann", Since: time.Now()}))
 	held, err := slots.New(c.Store(), slots.Options{}).Acquire(ctx, "edge", 1, slots.Holder{Node: "a"})
 	must(held, err)
@@ -210,7 +211,7 @@ func get(t *testing.T, h *http.Client, address string) (int, string) {
 }
 
 func TestAPI(t *testing.T) {
-	base, h := fleet(t)
+	base, h := dashboard(t)
 	t.Run("answers", func(t *testing.T) { testAnswers(t, base, h) })
 	t.Run("client", func(t *testing.T) { testClient(t, base, h) })
 }

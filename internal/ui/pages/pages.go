@@ -23,6 +23,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/ui"
 )
@@ -199,7 +200,7 @@ type shown struct {
 	LogsOut bool
 	Login   bool // a form for a token is of use
 	// Clusters to choose from; an empty list offers no choice.
-	Clusters []cluster.Summary
+	Clusters []fleet.Summary
 	Default  bool // it is the default cluster
 	Error    string
 	Data     any
@@ -249,7 +250,7 @@ func (p *Pages) page(one page) http.Handler {
 }
 
 // choice returns the clusters that a viewer may switch to.
-func (p *Pages) choice(r *http.Request, name string) ([]cluster.Summary, bool) {
+func (p *Pages) choice(r *http.Request, name string) ([]fleet.Summary, bool) {
 	all, err := p.o.Clusters(r)
 	if err != nil { // the page is of use without them
 		p.o.Log.Debug("clusters cannot be listed", "error", err)

@@ -18,6 +18,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/ui"
@@ -164,7 +165,7 @@ func TestPages(t *testing.T) {
 	f.FailStage("web-2", "pool", "checks of service web are critical", "param workers")
 	f.shows("/", "stage pool is stopped: its change failed on "+f.Node("web-2"), "(changed: param workers)")
 	f.shows("/change?id=files.pool", "What stopped it", "checks of service web are critical", "stage resume pool", "change_stopped")
-	f.Must(f.Pause(cluster.WithAuthor(t.Context(), cluster.Author{
+	f.Must(f.Pause(fleet.WithAuthor(t.Context(), fleet.Author{
 		Command: "jorc cluster pause", Reason: "disks", By: func(context.Context) (string, error) { return "ann", nil },
 	}), cluster.Hold{Reason: "disks", By: "ann", Since: time.Now()}))
 	f.shows("/audit", "jorc cluster pause", "ann", "disks", "current/control")
@@ -267,7 +268,7 @@ func TestHostileTexts(t *testing.T) {
 	f.Orchestrate("db")
 	f.Must(f.Resume(t.Context()))
 	f.FailStage("web-1", "pool", markup, "param "+markup)
-	f.Must(f.Pause(cluster.WithAuthor(t.Context(), cluster.Author{
+	f.Must(f.Pause(fleet.WithAuthor(t.Context(), fleet.Author{
 		Command: "jorc " + markup, Reason: markup, By: func(context.Context) (string, error) { return markup, nil },
 	}), cluster.Hold{Reason: markup, By: markup}))
 	f.finish(markup)

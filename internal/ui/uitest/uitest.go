@@ -11,6 +11,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/profile"
@@ -24,7 +25,7 @@ const Secret = "s3cret-of-the-database"
 
 // Cluster is a cluster of one test.
 type Cluster struct {
-	*cluster.Cluster
+	*fleet.Cluster
 	Server *consultest.Server
 	Client *consul.Client // with the rights of what shows the fleet
 	Fleets *ui.Fleets     // after Run
@@ -37,7 +38,7 @@ type Cluster struct {
 func New(t testing.TB, s *consultest.Server, client *consul.Client, name string) *Cluster {
 	t.Helper()
 	f := Of(t, s, client, name)
-	f.Must(f.Init(t.Context(), cluster.InitOptions{Leaders: 1}))
+	f.Must(f.Init(t.Context(), fleet.InitOptions{Leaders: 1}))
 	f.Param("db_password", Secret, `{"type":"string","secret":true}`)
 	f.Param("motd", "welcome", "")
 	return f
@@ -45,7 +46,7 @@ func New(t testing.TB, s *consultest.Server, client *consul.Client, name string)
 
 // Of returns a cluster that exists, for a client with other rights.
 func Of(t testing.TB, s *consultest.Server, client *consul.Client, name string) *Cluster {
-	return &Cluster{t: t, Server: s, Client: client, Cluster: cluster.New(s.Client(), "jorc", name)}
+	return &Cluster{t: t, Server: s, Client: client, Cluster: fleet.New(s.Client(), "jorc", name)}
 }
 
 // Run runs fleets until the test ends.

@@ -325,12 +325,6 @@ type ClusterStageInputs struct {
 	More *int64 `json:"more,omitempty"`
 }
 
-// ClusterSummary Summary is one cluster below a prefix.
-type ClusterSummary struct {
-	Members int64  `json:"members"`
-	Name    string `json:"name"`
-}
-
 // ClusterTemplateProblem TemplateProblem is a template of a host that failed, is stale or waits longer than usual.
 type ClusterTemplateProblem struct {
 	// Detail Detail is what it waits for, what cannot be read, or which step failed. It has no value of a key or param, and no output of a command.
@@ -355,8 +349,8 @@ type ClusterWhy struct {
 
 // Clusters Clusters are the clusters that a viewer may choose from.
 type Clusters struct {
-	Clusters []ClusterSummary `json:"clusters"`
-	Command  string           `json:"command"`
+	Clusters []FleetSummary `json:"clusters"`
+	Command  string         `json:"command"`
 
 	// Default Default is the cluster that the server was started for.
 	Default string `json:"default"`
@@ -434,6 +428,12 @@ type FailingCheck struct {
 
 	// Service empty: the host itself
 	Service string `json:"service"`
+}
+
+// FleetSummary Summary is one cluster below a prefix.
+type FleetSummary struct {
+	Members int64  `json:"members"`
+	Name    string `json:"name"`
 }
 
 // Host Host is one host.
