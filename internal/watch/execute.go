@@ -2,15 +2,24 @@ package watch
 
 import (
 	"bytes"
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"text/template"
+	"text/template/parse"
 	"time"
 
 	dep "github.com/hashicorp/consul-template/dependency"
 	ct "github.com/hashicorp/consul-template/template"
+
+	"github.com/jorc/jorc/internal/templatetree"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // view gives an execution its data.
@@ -232,4 +241,307 @@ func (x *execution) enter(weight int) (string, error) {
 		x.unbounded = true
 	}
 	return x.tick(weight)
+}
+
+// consul-template builds its three hundred functions and parses the template
+// for every execution, which costs more than most templates themselves. For those
+// that use its functions there are hot templates (see runPlain for the others). A hot
+// template is one such execution that does not end: it renders its own text
+// once for each turn it is given. The text before the user's is
+//
+//	{{ if jorcMain }}{{ range jorcTurns }}{{ jorcDone (executeTemplate "") }}{{ end }}{{ jorcStop }}{{ end }}
+//
+// jorcMain is true for the outer run only, executeTemplate "" runs the whole
+// text once more, as the inner one.
+const (
+	hotMain  = "jorcMain"
+	hotTurns = "jorcTurns"
+	hotDone  = "jorcDone"
+	hotStop  = "jorcStop"
+)
+
+func (s *source) hotText() string {
+	l, r := s.left, s.right
+	if l == "" {
+		l = "{{"
+	}
+	if r == "" {
+		r = "}}"
+	}
+	return l + " if " + hotMain + " " + r + l + " range " + hotTurns + " " + r +
+		l + " " + hotDone + ` (executeTemplate "") ` + r + l + " end " + r + l + " " + hotStop + " " + r + l + " end " + r + s.text
+}
+
+// hot is a template that waits for its next turn. It belongs to one caller at
+// a time.
+type hot struct {
+	source  *source
+	x       *execution // of the present turn
+	turns   chan struct{}
+	outputs chan string
+	dead    chan struct{} // closed when it has ended, for whatever reason
+	outer   bool
+	scratch *ct.Scratch
+	busy    bool // the pool's
+}
+
+var errCold = errors.New("the template is no longer hot")
+
+// heat starts a hot template; it ends when turns is closed, or with the first
+// turn that fails.
+func heat(s *source, wg *sync.WaitGroup) *hot {
+	h := &hot{
+		source: s, x: &execution{source: s, opts: s.opts}, outer: true,
+		turns: make(chan struct{}), outputs: make(chan string), dead: make(chan struct{}),
+	}
+	functions := h.x.functions()
+	functions[hotMain] = h.isOuter
+	functions[hotTurns] = h.eachTurn
+	functions[hotDone] = h.done
+	functions[hotStop] = func() (string, error) { return "", errCold }
+	functions["scratch"] = func() *ct.Scratch { return h.scratch }
+	wg.Go(func() {
+		defer close(h.dead)
+		h.live(functions)
+	})
+	return h
+}
+
+func (h *hot) live(functions template.FuncMap) {
+	// How it ends is of no interest: a turn that fails is run again by itself,
+	// and that run has the error.
+	defer func() { _ = recover() }()
+	s := h.source
+	t, err := ct.NewTemplate(&ct.NewTemplateInput{
+		Contents: s.hotText(), Destination: s.destination, LeftDelim: s.left, RightDelim: s.right,
+		ErrMissingKey: s.missingKey, ExtFuncMap: functions,
+	})
+	if err == nil {
+		_, _ = t.Execute(&ct.ExecuteInput{Brain: ct.NewBrain()})
+	}
+}
+
+func (h *hot) isOuter() bool {
+	outer := h.outer
+	h.outer = false
+	return outer
+}
+
+func (h *hot) eachTurn() func(yield func(int) bool) {
+	return func(yield func(int) bool) {
+		for range h.turns {
+			h.scratch = &ct.Scratch{}
+			if !yield(0) {
+				return
+			}
+		}
+	}
+}
+
+func (h *hot) done(output string) string {
+	h.outputs <- output
+	return ""
+}
+
+// run gives the template a turn as x. ok is false when the turn failed, or
+// could not be taken.
+func (h *hot) run(x *execution) (output string, ok bool) {
+	*h.x = *x
+	select {
+	case h.turns <- struct{}{}:
+	case <-h.dead:
+		return "", false
+	}
+	select {
+	case output = <-h.outputs:
+		ok = true
+	case <-h.dead:
+	}
+	*x = *h.x
+	return output, ok
+}
+
+// hotTemplates bounds the templates that are kept hot: each takes some 150 KB.
+const hotTemplates = 128
+
+// pool keeps templates hot: the ones executed last among all that are executed
+// repeatedly.
+type pool struct {
+	wg sync.WaitGroup
+
+	mu     sync.Mutex
+	runs   map[*source]int
+	places map[*source]*list.Element
+	order  *list.List // of *hot; the one used last is in front
+}
+
+func newPool() *pool {
+	return &pool{runs: map[*source]int{}, places: map[*source]*list.Element{}, order: list.New()}
+}
+
+// take returns s's hot template, or nil while it is not worth one. It belongs
+// to the caller until give.
+func (p *pool) take(s *source) *hot {
+	if p == nil || s.plain || len(s.denylist) > 0 || s.text == "" {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e, ok := p.places[s]; ok {
+		h := e.Value.(*hot)
+		p.order.MoveToFront(e)
+		h.busy = true
+		return h
+	}
+	p.runs[s]++
+	if p.runs[s] < 4 {
+		return nil
+	}
+	h := heat(s, &p.wg)
+	h.busy = true
+	p.places[s] = p.order.PushFront(h)
+	for e := p.order.Back(); e != nil && p.order.Len() > hotTemplates; {
+		before := e.Prev()
+		if old := e.Value.(*hot); !old.busy {
+			p.drop(old)
+		}
+		e = before
+	}
+	return h
+}
+
+// give takes a hot template back; one that failed is forgotten.
+func (p *pool) give(h *hot, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h.busy = false
+	if !ok {
+		p.runs[h.source] = 0
+		p.drop(h)
+	}
+}
+
+func (p *pool) drop(h *hot) {
+	if e, ok := p.places[h.source]; ok {
+		p.order.Remove(e)
+		delete(p.places, h.source)
+		close(h.turns)
+	}
+}
+
+// close ends all templates and waits for them. None may be taken.
+func (p *pool) close() {
+	p.mu.Lock()
+	for e := p.order.Front(); e != nil; e = p.order.Front() {
+		p.drop(e.Value.(*hot))
+	}
+	p.mu.Unlock()
+	p.wg.Wait()
+}
+
+// line is the function that marks in the output which line of the template writes what
+// follows. A negative number: the output up to the next mark is text of the template, whose
+// line breaks are those of the template.
+const line = "jorcLine"
+
+func markLine(number int) string { return fmt.Sprintf("\x1e%d\x1f", number) }
+
+var lineMark = text.Pattern("\x1e(-?[0-9]+)\x1f")
+
+// outputLines executes the template again, with marks, and returns for each line of output the
+// line of the template that began to write it; nil if marks change what it writes.
+func (s *source) outputLines(ctx context.Context, v view, output []byte) []int {
+	marked := &source{
+		text: s.lineMarks(), written: s.written, words: s.words, left: s.left, right: s.right, missingKey: s.missingKey, plain: s.plain,
+		destination: s.destination, sandboxPath: s.sandboxPath, denylist: s.denylist, opts: s.opts,
+	}
+	r := marked.execute(ctx, v, nil)
+	if r.err != nil || len(r.missing) > 0 {
+		return nil
+	}
+	var plain []byte
+	var lines []int
+	now, verbatim, rest := 0, false, r.output
+	write := func(part []byte) {
+		plain = append(plain, part...)
+		for i, b := range part {
+			if begun := len(lines) > 0 && !atLineStart(plain, len(plain)-len(part)+i); !begun {
+				lines = append(lines, now)
+			}
+			if b == '\n' && verbatim {
+				now++
+			}
+		}
+	}
+	for {
+		at := lineMark().FindSubmatchIndex(rest)
+		if at == nil {
+			write(rest)
+			break
+		}
+		write(rest[:at[0]])
+		n, err := strconv.Atoi(string(rest[at[2]:at[3]]))
+		if err != nil {
+			return nil
+		}
+		now, verbatim = max(n, -n), n < 0
+		rest = rest[at[1]:]
+	}
+	if !bytes.Equal(plain, output) {
+		return nil
+	}
+	return lines
+}
+
+func atLineStart(out []byte, at int) bool { return at == 0 || out[at-1] == '\n' }
+
+// lineMarks is the text of the template with a mark before each text and action that writes.
+func (s *source) lineMarks() string {
+	trees, err := templatetree.Parse(s.text, s.left, s.right)
+	if err != nil {
+		return s.text // it was parsed before
+	}
+	left, right := s.left, s.right
+	if left == "" {
+		left = "{{"
+	}
+	if right == "" {
+		right = "}}"
+	}
+	type mark struct{ at, number int }
+	var marks []mark
+	for _, tree := range trees {
+		templatetree.Walk(tree.Root, func(n parse.Node) {
+			list, ok := n.(*parse.ListNode)
+			if !ok {
+				return
+			}
+			for _, child := range list.Nodes {
+				at := int(child.Position())
+				switch child.(type) {
+				case *parse.TextNode:
+					written, _, _ := s.originAt(at)
+					marks = append(marks, mark{at, -written})
+				case *parse.ActionNode, *parse.TemplateNode:
+					if at = strings.LastIndex(s.text[:at], left); at >= 0 {
+						written, _, _ := s.originAt(at)
+						marks = append(marks, mark{at, written})
+					}
+				}
+			}
+		})
+	}
+	slices.SortFunc(marks, func(a, b mark) int { return a.at - b.at })
+	var b strings.Builder
+	last := 0
+	for _, m := range marks {
+		b.WriteString(s.text[last:m.at] + left)
+		if trims(s.text[m.at:], left) {
+			b.WriteString("-")
+		}
+		fmt.Fprintf(&b, " %s %d %s", line, m.number, right)
+		last = m.at
+	}
+	b.WriteString(s.text[last:])
+	return b.String()
 }
