@@ -209,7 +209,7 @@ func TestFleetGuide(t *testing.T) {
 			plain,
 			{says: []string{"host-3: it is in maintenance"}},
 			plain,
-			{says: []string{"version v4", "1 of 1 hosts are out of service"}, files: hosts("installed", "v3")},
+			{says: []string{"version.v4", "1 of 1 hosts are out of service"}, files: hosts("installed", "v3")},
 			plain,
 			{files: hosts("installed", "v4")},
 		},

@@ -24,10 +24,6 @@ import (
 // consulServers is the service under which Consul's servers are in the catalog.
 const consulServers = "consul"
 
-// Ids of changes, as people see them.
-func versionID(version string) string { return "version " + version }
-func stageID(name string) string      { return "stage " + name }
-
 // Life says since when a host has been as it is: down or absent, and critical or in
 // maintenance. Zero: that is not known.
 type Life func(node string) (liveness, health time.Time)
@@ -173,7 +169,7 @@ func firstReason(host *cluster.Host, m *rollout.Member, documents Documents, ses
 	}
 	if g, open := m.OpenGrant(); open {
 		next := base
-		next.For, next.Out, next.Since, next.Failed = versionID(g.Version), "it has a grant of "+g.Version, g.Since, g.State == cluster.GrantFailed
+		next.For, next.Out, next.Since, next.Failed = cluster.ChangeID(cluster.KindVersion, g.Version), "it has a grant of "+g.Version, g.Since, g.State == cluster.GrantFailed
 		switch {
 		case g.State == string(pace.Offered):
 			next.Offered = !m.Answer.Open()
@@ -189,7 +185,7 @@ func firstReason(host *cluster.Host, m *rollout.Member, documents Documents, ses
 	l, _, _ := change.LeaseIn(host)
 	if part := l.Part(session); part.Offered() || part.Open() {
 		next := base
-		next.For, next.Out, next.Since = "lease "+m.Node, cluster.LeaseText(l.Wish), part.GrantedSince()
+		next.For, next.Out, next.Since = cluster.LeaseChange(m.Node), cluster.LeaseText(l.Wish), part.GrantedSince()
 		next.GivenUp, next.Offered = part.GivenUp(), !part.Open()
 		if is(next) {
 			return h
@@ -197,14 +193,14 @@ func firstReason(host *cluster.Host, m *rollout.Member, documents Documents, ses
 	}
 	if why, name := stage.HoldsOf(host, m.Grants, documents.Stages); name != "" {
 		next := base
-		next.For, next.Out, next.Since, next.Failed, next.GivenUp, next.Offered = stageID(name), why.Text, why.Since, why.Failed, why.GivenUp, why.Offered
+		next.For, next.Out, next.Since, next.Failed, next.GivenUp, next.Offered = cluster.FilesChange(name), why.Text, why.Since, why.Failed, why.GivenUp, why.Offered
 		if is(next) {
 			return h
 		}
 	}
 	next := base
 	if e, disturbs := documents.Runs.Disturbing(host); disturbs {
-		next.For, next.Out, next.Since = runs.ChangeOf(e.Run), e.OutText(), e.Started
+		next.For, next.Out, next.Since = cluster.RunChange(e.Run), e.OutText(), e.Started
 		is(next)
 		return h
 	}
@@ -224,7 +220,7 @@ func firstReason(host *cluster.Host, m *rollout.Member, documents Documents, ses
 
 // Waits is a change that waits for a place in the budget.
 type Waits struct {
-	Change string   `json:"change"` // "version v2", "stage edge"
+	Change string   `json:"change"` // its ID: "version.v2", "files.edge"
 	Nodes  []string `json:"nodes"`  // that the budget keeps back now
 	Why    string   `json:"why"`    // of the first of them
 }
@@ -245,17 +241,17 @@ func Waiting(s *cluster.State, stored rollout.Stored, members rollout.State, d D
 		for _, d := range rollout.Plan(stored.Document, members, now).Denied {
 			nodes = append(nodes, d.Node)
 		}
-		add(versionID(stored.Document.Version), nodes)
+		add(cluster.ChangeID(cluster.KindVersion, stored.Document.Version), nodes)
 	}
 	hosts := stage.HostsOf(s)
 	for _, name := range slices.Sorted(maps.Keys(hosts)) {
 		one := d.Stages[name]
 		plan := stage.Plan(one.Book, one.Stops, stage.State{Stage: name, Hosts: hosts[name], Halted: members.Halted, Freezes: members.Control.Freezes, Quiet: members.Quiet, Places: account}, now)
-		add(stageID(name), plan.Denied)
+		add(cluster.FilesChange(name), plan.Denied)
 	}
 	for i := range active {
 		denied := slices.DeleteFunc(slices.Clone(active[i].Denied), func(node string) bool { _, admitted := account.Admit(node); return admitted })
-		add(runs.ChangeOf(active[i].ID), denied)
+		add(cluster.RunChange(active[i].ID), denied)
 	}
 	return all
 }

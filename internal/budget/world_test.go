@@ -763,7 +763,7 @@ func (w *world) planStages() {
 		hosts := stage.HostsOf(&l.state)
 		for _, name := range stageNames {
 			seen, at := l.stages[name], l.stages[name].at
-			d := pace.Demand{Change: "stage " + name, Open: stage.Open(name, hosts[name]), Created: seen.book.Since}
+			d := pace.Demand{Change: cluster.FilesChange(name), Open: stage.Open(name, hosts[name]), Created: seen.book.Since}
 			s := stage.State{Stage: name, Session: w.lock(), Spec: seen.stopsAt, Hosts: hosts[name], Places: w.places(l, d)}
 			if w.fault == "stages ignore the account" {
 				s.Places = nil
@@ -841,7 +841,7 @@ func (w *world) planRuns() {
 		active, runAt := slices.Collect(maps.Values(w.runs)), maps.Clone(w.runAt)
 		c := runs.Plan(s, active, queues)
 		for name := range w.demands {
-			if strings.HasPrefix(name, runs.ChangeOf("")) && !slices.ContainsFunc(c.Denied, func(d pace.Demand) bool { return d.Change == name }) {
+			if _, is := cluster.RunOf(name); is && !slices.ContainsFunc(c.Denied, func(d pace.Demand) bool { return d.Change == name }) {
 				delete(w.demands, name)
 			}
 		}

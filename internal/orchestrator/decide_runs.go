@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jorc/jorc/internal/budget"
@@ -69,7 +68,8 @@ func (g *granter) planRuns(ctx context.Context, r *round) (again time.Time, err 
 		r.last(demand)
 	}
 	r.forget(func(name string) bool {
-		return strings.HasPrefix(name, runs.ChangeOf("")) && !slices.ContainsFunc(denied, func(d pace.Demand) bool { return d.Change == name })
+		_, is := cluster.RunOf(name)
+		return is && !slices.ContainsFunc(denied, func(d pace.Demand) bool { return d.Change == name })
 	})
 	switch {
 	case err != nil:

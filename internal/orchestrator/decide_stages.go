@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jorc/jorc/internal/change"
@@ -20,9 +19,6 @@ import (
 // deciderStages is the name under which reports show what was decided of stages.
 const deciderStages = "stages"
 
-// changeStage, followed by its name, names a stage among the changes that wait for a place.
-const changeStage = "stage "
-
 // stages plans the stages of which something is expected. again is when time alone changes one of them.
 func (g *granter) stages(ctx context.Context, r *round) (again time.Time, err error) {
 	if idleReason(&r.State) != "" {
@@ -31,7 +27,7 @@ func (g *granter) stages(ctx context.Context, r *round) (again time.Time, err er
 	names, busy := stage.Expecting(&r.State)
 	active := slices.DeleteFunc(names, func(name string) bool { return !busy[name] && g.settled[name] })
 	r.forget(func(change string) bool {
-		name, is := strings.CutPrefix(change, changeStage)
+		name, is := cluster.StageOf(change)
 		return is && !slices.Contains(active, name)
 	})
 	gates, unknown := []string{}, false
@@ -73,7 +69,7 @@ func (g *granter) stage(ctx context.Context, r *round, name string) (gate string
 	if state.Gate, err = g.stageGate(ctx, documents, hosts); err != nil {
 		return "", again, false, fmt.Errorf("ask the gate of stage %q: %w", name, err)
 	}
-	demand := pace.Demand{Change: changeStage + name, Open: stage.Open(name, hosts), Created: documents.Book.Since}
+	demand := pace.Demand{Change: cluster.FilesChange(name), Open: stage.Open(name, hosts), Created: documents.Book.Since}
 	if state.Places, err = r.account(demand); err != nil {
 		return "", again, false, err
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
@@ -159,9 +160,6 @@ func (g *granter) await(ctx context.Context, at time.Time, gather time.Duration)
 	}
 }
 
-// changeVersion names the rollout among the changes that wait for a place.
-const changeVersion = "version"
-
 // pass plans, writes what the rollout becomes, and offers. again is when to plan again even if nothing changes.
 func (g *granter) pass(ctx context.Context, r *round) (again time.Time, err error) {
 	decides := idleReason(&r.State) == ""
@@ -170,7 +168,7 @@ func (g *granter) pass(ctx context.Context, r *round) (again time.Time, err erro
 		g.problems.set(deciderRollout, cmp.Or(s.Damaged, err)) // hosts go by what they read last
 	}
 	if err != nil || s.Damaged != nil {
-		r.wants(pace.Demand{Change: changeVersion})
+		r.wants(pace.Demand{Change: cluster.VersionChange})
 		return again, nil // until it can be read
 	}
 	now := time.Now()
@@ -184,7 +182,7 @@ func (g *granter) pass(ctx context.Context, r *round) (again time.Time, err erro
 	}
 	d := s.Document
 	if !s.Current() || d.Phase == pace.Aborted || !d.Paced() && (d.Over() || d.Stopped != nil) {
-		r.wants(pace.Demand{Change: changeVersion})
+		r.wants(pace.Demand{Change: cluster.VersionChange})
 		if do := g.places.rollouts.Know(s); decides && do != nil {
 			return now, g.write(ctx, r, &rolloutDecision{do: do}, nil)
 		}
@@ -195,7 +193,7 @@ func (g *granter) pass(ctx context.Context, r *round) (again time.Time, err erro
 		downSince(state.Members, seen.view)
 		awaySince(state.Members, seen.view)
 	}
-	demand := pace.Demand{Change: changeVersion, Restores: d.RollbackOf != nil, Open: state.Open(), Created: d.Started}
+	demand := pace.Demand{Change: cluster.VersionChange, Restores: d.RollbackOf != nil, Open: state.Open(), Created: d.Started}
 	if state.Places, err = r.account(demand); err != nil {
 		return again, err
 	}

@@ -181,7 +181,7 @@ func (p *planner) paced(a *Active, wants []pace.Want) (pace.Situation, pace.Chan
 		policy.MaxParallel = pace.Amount{N: 100, Percent: true}
 	}
 	c := pace.Change{
-		ID: ChangeOf(r.ID), Policy: policy, Created: r.Created, Disturbs: true, Final: true, ByTag: true, InOrder: true, Newcomers: -1, Wants: wants,
+		ID: cluster.RunChange(r.ID), Policy: policy, Created: r.Created, Disturbs: true, Final: true, ByTag: true, InOrder: true, Newcomers: -1, Wants: wants,
 		Unfrozen: r.Request.DuringFreeze != "", OverBudget: r.Request.OverBudget != "", Stopped: cmp.Or(r.Cancel, r.Stopped),
 	}
 	s := pace.Situation{Halted: p.s.Still, Freezes: p.s.Freezes, Quiet: p.s.Quiet, Hosts: make([]pace.Host, 0, len(wants))}
@@ -244,7 +244,7 @@ func (r *Run) jobGrant(m *cluster.Member) change.JobGrant {
 
 // demand is the run as one that wants places.
 func (p *planner) demand(a *Active) pace.Demand {
-	d := pace.Demand{Change: ChangeOf(a.Run.ID), Created: a.Run.Created}
+	d := pace.Demand{Change: cluster.RunChange(a.Run.ID), Created: a.Run.Created}
 	for _, node := range a.Roster {
 		if q := p.queues[node]; slices.ContainsFunc(q.Jobs, func(e Queued) bool { return e.Disturbs && e.Run == a.Run.ID }) {
 			d.Open++
@@ -252,9 +252,6 @@ func (p *planner) demand(a *Active) pace.Demand {
 	}
 	return d
 }
-
-// ChangeOf names a run among the changes of a cluster.
-func ChangeOf(run string) string { return "run " + run }
 
 // claim keeps a node for the oldest run that has something to do on it.
 func (p *planner) claim(node, run string) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/text"
@@ -146,7 +147,7 @@ func (p *planner) settle(a *Active) {
 	r.Counts, inProgress = p.count(a)
 	was := r.State
 	r.Denied = nil
-	if i := slices.IndexFunc(p.out.Denied, func(d pace.Demand) bool { return d.Change == ChangeOf(r.ID) }); i >= 0 {
+	if i := slices.IndexFunc(p.out.Denied, func(d pace.Demand) bool { return d.Change == cluster.RunChange(r.ID) }); i >= 0 {
 		r.Denied = slices.Clone(p.out.Denied[i].Nodes[:min(len(p.out.Denied[i].Nodes), mostDenied)])
 	}
 	switch {
