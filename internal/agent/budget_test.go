@@ -200,8 +200,8 @@ func TestRunsWithinTheBudget(t *testing.T) {
 	if !strings.Contains(d.Why, "the budget: 1 of 1 hosts are out of service") {
 		t.Errorf("the others wait because of %q, want the budget", d.Why)
 	}
-	if out := f.account().Out(); len(out) != 1 || out[0].Node != first || out[0].For != "run p1" {
-		t.Errorf("%+v are out of service, want %s for run p1", out, first)
+	if out := f.account().Out(); len(out) != 1 || out[0].Node != first || out[0].For != cluster.RunChange("p1") {
+		t.Errorf("%+v are out of service, want %s for run.p1", out, first)
 	}
 	f.trigger("v2", atOnce(3)) // may begin where the run has taken the host out already
 	f.openAll("v2")

@@ -261,9 +261,12 @@ func TestStageSetBack(t *testing.T) {
 	}
 
 	h.put("app/limit", "bad")
-	if s := h.wantStageState(stage.StateStopped); len(s.Stops) != 1 || s.Hosts[0].State != cluster.StageRestored {
-		t.Errorf("got %+v", s)
-	}
+	h.eventually("the stop, and its host as it is since", func() error { // a status has its hosts before its stops
+		if s := h.wantStageState(stage.StateStopped); len(s.Stops) != 1 || s.Hosts[0].State != cluster.StageRestored {
+			return fmt.Errorf("got %+v", s)
+		}
+		return nil
+	})
 	h.put("app/limit", "2")
 	h.wantFile("limit", "limit 2 on a\n")
 	h.wantStageState(stage.StateDone)
