@@ -77,10 +77,10 @@ func (p *planner) stop(a *Active) {
 	p.decide(event.ChangeStopped, r.ID, "", fmt.Sprintf("workflow %q begins on no further member: %s: %s", r.Request.Workflow, r.Stopped, several(failed)))
 }
 
-// admits returns the members of the present step, and of the steps before it; nil: all members.
-func (p *planner) admits(a *Active) map[string]bool {
+// admits returns which members the present step admits.
+func (p *planner) admits(a *Active) func(node string) bool {
 	if !a.Run.Request.steps() {
-		return nil
+		return func(string) bool { return true }
 	}
 	wants := make([]pace.Want, 0, len(a.Roster))
 	for _, node := range a.Roster {
@@ -90,7 +90,7 @@ func (p *planner) admits(a *Active) map[string]bool {
 	for _, m := range pace.NewSurvey(p.paced(a, wants)).Admitted(func(pace.Member) bool { return true }) {
 		admitted[m.Node] = true
 	}
-	return admitted
+	return func(node string) bool { return admitted[node] }
 }
 
 // settled reports whether nothing more is expected of a member: its job has ended, and

@@ -100,11 +100,16 @@ func (p *planner) schedule(a *Active) {
 			p.pass(a, node, j)
 		}
 	}
-	if !slices.ContainsFunc(a.Roster, func(node string) bool { _, begun := a.Jobs[node]; return !begun && p.after(a, node) }) {
+	waits := func(node string) bool { _, begun := a.Jobs[node]; return !begun && p.after(a, node) }
+	if !slices.ContainsFunc(a.Roster, waits) {
 		return // as of most rules at most times
 	}
+	admits := p.admits(a)
+	if !slices.ContainsFunc(a.Roster, func(node string) bool { return waits(node) && admits(node) }) {
+		return // a step is at work
+	}
 	var begin []string
-	for _, o := range p.offers(a, p.wants(a, rules.Closed())) {
+	for _, o := range p.offers(a, p.wants(a, admits, rules.Closed())) {
 		p.claim(o.Node, r.ID)
 		p.enqueue(a, o, 1, nil)
 		begin = append(begin, o.Node)
@@ -115,9 +120,8 @@ func (p *planner) schedule(a *Active) {
 }
 
 // wants is what a run wants of its members, in their order; closed is why its windows let none begin.
-func (p *planner) wants(a *Active, closed string) []pace.Want {
+func (p *planner) wants(a *Active, admits func(node string) bool, closed string) []pace.Want {
 	r := &a.Run
-	admits := p.admits(a)
 	wants := make([]pace.Want, 0, len(a.Roster))
 	for _, node := range a.Roster {
 		w := pace.Want{Node: node, Undisturbed: !r.disturbs(p.members[node])}
@@ -125,7 +129,7 @@ func (p *planner) wants(a *Active, closed string) []pace.Want {
 		switch {
 		case w.Granted: // in its place until it has settled
 			w.Has = p.settled(a, node)
-		case r.Cancel != "" || r.Stopped != "" || admits != nil && !admits[node] || !p.after(a, node):
+		case r.Cancel != "" || r.Stopped != "" || !admits(node) || !p.after(a, node):
 			w.Later = "other members come first"
 		case closed != "": // it is neither before others, nor lost, until its window opens
 		case p.s.Left != nil && p.freed[node] && !w.Undisturbed:
