@@ -41,7 +41,7 @@ type CatalogHost struct {
 func CatalogOf(nodes, inventory []consul.NodeInfo, need Need, presence string) map[string]CatalogHost {
 	all := make(map[string]CatalogHost, max(len(nodes), len(inventory)))
 	for _, n := range nodes {
-		h := CatalogHost{Info: n, Signals: observed()}
+		h := InCatalog(n)
 		if need&(NeedLiveness|NeedInstances) == 0 {
 			h.Signals.Gossip = SignalPassing // a failing check would be in the answer
 		}
@@ -50,18 +50,18 @@ func CatalogOf(nodes, inventory []consul.NodeInfo, need Need, presence string) m
 	for _, n := range inventory {
 		h, known := all[n.Node]
 		if !known { // it was registered between the two answers
-			h.Info = n
+			h = InCatalog(n)
 		}
 		all[n.Node] = h.With(n.Services, n.Checks, presence)
 	}
 	return all
 }
 
+// InCatalog returns a node of the catalog of which no check is known yet.
+func InCatalog(n consul.NodeInfo) CatalogHost { return CatalogHost{Info: n, Signals: observed()} }
+
 // With returns the node with its services and checks.
 func (h CatalogHost) With(services []consul.Instance, checks []consul.CheckState, presence string) CatalogHost {
-	if h.Signals == (Signals{}) {
-		h.Signals = observed()
-	}
 	for _, check := range checks {
 		h.Signals.Add(check, presence)
 	}

@@ -229,7 +229,7 @@ func (w *catalogChanges) readHosts(ctx context.Context, nodes []string) (everyth
 // assess makes the host of a node again.
 func (w *catalogChanges) assess(node string) {
 	known := w.known[node]
-	h := cluster.CatalogHost{Info: w.hosts[node].Info}.With(known.Services, known.Checks, catalog.PresenceID(w.cluster.name))
+	h := cluster.InCatalog(w.hosts[node].Info).With(known.Services, known.Checks, catalog.PresenceID(w.cluster.name))
 	w.hosts[node] = h
 	if w.changed != nil {
 		w.changed[node] = true
