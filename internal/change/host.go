@@ -430,7 +430,7 @@ func (h *Host) Read(ctx context.Context) error {
 	return nil
 }
 
-// Write changes the report, once what change says of it is on the disk. It returns what cluster.ReportWriter.Change
+// Write changes the report, once what change says of it is on the disk. It returns what fleet.ReportWriter.Change
 // does.
 func (h *Host) Write(ctx context.Context, change func(cluster.Report) cluster.Report) error {
 	_, err := h.o.Report.Change(ctx, func(d cluster.Report) (cluster.Report, error) { return change(d), nil })

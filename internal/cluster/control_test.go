@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/text"
 )
@@ -75,13 +76,13 @@ func TestHoldsEnd(t *testing.T) {
 		want   string
 		change time.Duration // 0: none
 	}{
-		{0, asJSON(t, v), time.Minute},
-		{time.Minute - 1, asJSON(t, v), time.Minute},
-		{time.Minute, asJSON(t, cluster.Control{ObserveOnly: &long, Roles: map[string]cluster.Hold{"db": long}, Nodes: map[string]cluster.Hold{"n2": off}}), time.Hour},
-		{time.Hour, asJSON(t, cluster.Control{}), 0},
+		{0, clustertest.JSON(t, v), time.Minute},
+		{time.Minute - 1, clustertest.JSON(t, v), time.Minute},
+		{time.Minute, clustertest.JSON(t, cluster.Control{ObserveOnly: &long, Roles: map[string]cluster.Hold{"db": long}, Nodes: map[string]cluster.Hold{"n2": off}}), time.Hour},
+		{time.Hour, clustertest.JSON(t, cluster.Control{}), 0},
 	} {
 		at := now.Add(test.at)
-		if got := asJSON(t, v.At(at)); got != test.want {
+		if got := clustertest.JSON(t, v.At(at)); got != test.want {
 			t.Errorf("after %v: %s, want %s", test.at, got, test.want)
 		}
 		if change := v.Change(at); test.change == 0 != change.IsZero() || test.change > 0 && !change.Equal(now.Add(test.change)) {
@@ -93,7 +94,7 @@ func TestHoldsEnd(t *testing.T) {
 	}
 	old := `{"paused":{"since":"2026-11-23T11:00:00Z","reason":"why"}}`
 	var before cluster.Control
-	if err := json.Unmarshal([]byte(old), &before); err != nil || asJSON(t, before.At(now.AddDate(9, 0, 0))) != old {
-		t.Errorf("a pause without an end is %s (%v)", asJSON(t, before), err)
+	if err := json.Unmarshal([]byte(old), &before); err != nil || clustertest.JSON(t, before.At(now.AddDate(9, 0, 0))) != old {
+		t.Errorf("a pause without an end is %s (%v)", clustertest.JSON(t, before), err)
 	}
 }

@@ -8,24 +8,15 @@ import (
 	"testing"
 
 	"github.com/jorc/jorc/internal/cluster"
-	"github.com/jorc/jorc/internal/profile"
+	"github.com/jorc/jorc/internal/clustertest"
 )
-
-func params(t testing.TB, text string) profile.Params {
-	t.Helper()
-	p, err := profile.ParseParams(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
 
 func member(t testing.TB) *cluster.Member {
 	return &cluster.Member{
 		Node: "db-1", Address: "10.0.0.5", Datacenter: "dc1", Zone: "rack-7", Roles: []string{"db", "worker"},
-		Params: params(t, `{"cluster/db": true, "disks": 4, "ratio": 0.5, "big": 123456789012345678901, "path": "/etc/foo",
+		Params: clustertest.Params(t, `{"cluster/db": true, "disks": 4, "ratio": 0.5, "big": 123456789012345678901, "path": "/etc/foo",
 			"null": null, "empty": "", "list": ["a", 1], "none": [], "deep": {"er": {"x": "y"}}, "no": false}`),
-		Meta: params(t, `{"icon": "db"}`), NodeMeta: map[string]string{"os": "linux"}, Services: []string{"mysql"}, Workflows: []string{"backup"},
+		Meta: clustertest.Params(t, `{"icon": "db"}`), NodeMeta: map[string]string{"os": "linux"}, Services: []string{"mysql"}, Workflows: []string{"backup"},
 		Version: "v1.2", Status: map[string]string{"config": "success"}, Health: "passing", Agent: "up",
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -116,7 +117,7 @@ func TestParseResult(t *testing.T) {
 		}
 	}
 	_, err := cluster.ParseResult("backup", "0")
-	wantIs(t, "an unknown type", err, cluster.ErrUnknownType)
+	clustertest.WantIs(t, "an unknown type", err, cluster.ErrUnknownType)
 	_, err = cluster.ParseResult("puppet", "fine")
-	wantIs(t, "an unknown result", err, cluster.ErrBadState)
+	clustertest.WantIs(t, "an unknown result", err, cluster.ErrBadState)
 }

@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -15,6 +16,8 @@ var (
 	noon  = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	later = noon.Add(time.Hour)
 )
+
+var errTest = errors.New("a test's own")
 
 func TestDocumentAt(t *testing.T) {
 	t.Parallel()

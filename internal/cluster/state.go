@@ -35,14 +35,14 @@ type State struct {
 	// what does not exist has none.
 	Indexes map[string]uint64
 
-	// Stages are the documents of the stages by name; only a Watcher that follows
+	// Stages are the documents of the stages by name; only a fleet.Watcher that follows
 	// PrefixStages fills them in.
 	Stages map[string]StageDocuments
-	// ActiveRuns are the marks of the runs in progress by id, see package runs; only a Watcher
+	// ActiveRuns are the marks of the runs in progress by id, see package runs; only a fleet.Watcher
 	// that follows PrefixRuns fills them in. They may be newer than the hosts.
 	ActiveRuns map[string]kv.Entry[string]
 
-	Changes AuditLog // the last changes that commands made; only a Watcher fills them in
+	Changes AuditLog // the last changes that commands made; only a fleet.Watcher fills them in
 
 	Stored    Control    // Control as it is stored, with holds that have ended
 	Need      Need       // what was read

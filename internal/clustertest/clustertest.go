@@ -2,6 +2,8 @@
 package clustertest
 
 import (
+	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -185,4 +187,32 @@ func Set(t testing.TB, c *fleet.Cluster, key, text string, ref profile.Ref) erro
 	t.Helper()
 	_, err := c.Set(t.Context(), profile.Scope{}, key, Value(t, text), ref)
 	return err
+}
+
+// WantIs fails the test unless err is want; what is what returned it.
+func WantIs(t testing.TB, what string, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%s = %v; want %v", what, err, want)
+	}
+}
+
+// JSON is v as JSON.
+func JSON(t testing.TB, v any) string {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// Params reads params as JSON has them.
+func Params(t testing.TB, text string) profile.Params {
+	t.Helper()
+	p, err := profile.ParseParams(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }

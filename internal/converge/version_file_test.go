@@ -1,7 +1,6 @@
 package converge
 
 import (
-	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -9,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -16,7 +16,7 @@ func TestVersionFile(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "deep", "down", "version")
 	_, err := ReadVersionFile(file)
-	wantIs(t, "no file", err, cluster.ErrNoVersion)
+	clustertest.WantIs(t, "no file", err, cluster.ErrNoVersion)
 	if err := WriteVersionFile(file, "v1"); err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestVersionFile(t *testing.T) {
 	if err := WriteVersionFile(file, "v2"); err != nil || os.SameFile(before, inode(t, file)) {
 		t.Errorf("another version was written into the old file: %v", err)
 	}
-	wantIs(t, "a bad name", WriteVersionFile(file, "a/b"), text.ErrName)
+	clustertest.WantIs(t, "a bad name", WriteVersionFile(file, "a/b"), text.ErrName)
 	for _, test := range []struct {
 		content string
 		want    error
@@ -48,7 +48,7 @@ func TestVersionFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		v, err := ReadVersionFile(file)
-		wantIs(t, "reading rubbish", err, test.want)
+		clustertest.WantIs(t, "reading rubbish", err, test.want)
 		if v != test.version {
 			t.Errorf("%.20q is version %q", test.content, v)
 		}
@@ -59,13 +59,6 @@ func TestVersionFile(t *testing.T) {
 	}
 	if err := WriteVersionFile(filepath.Join(file, "version"), "v1"); err == nil {
 		t.Error("a file is taken for a directory")
-	}
-}
-
-func wantIs(t *testing.T, what string, err, want error) {
-	t.Helper()
-	if !errors.Is(err, want) {
-		t.Errorf("%s = %v; want %v", what, err, want)
 	}
 }
 

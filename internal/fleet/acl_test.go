@@ -171,9 +171,9 @@ func TestProfileToken(t *testing.T) {
 	}
 	for _, ttl := range []time.Duration{time.Second, 25 * time.Hour} {
 		_, err := g.Root.ProfileToken(t.Context(), ttl)
-		wantIs(t, fmt.Sprintf("a token for %v", ttl), err, cluster.ErrInvalid)
+		clustertest.WantIs(t, fmt.Sprintf("a token for %v", ttl), err, cluster.ErrInvalid)
 	}
 	open, _ := clustertest.Initialized(t)
 	_, err = open.ProfileToken(t.Context(), 0)
-	wantIs(t, "a token without ACLs", err, cluster.ErrNoACLs)
+	clustertest.WantIs(t, "a token without ACLs", err, cluster.ErrNoACLs)
 }

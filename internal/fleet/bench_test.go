@@ -176,7 +176,7 @@ func BenchmarkMembers(b *testing.B) {
 	for i := range 5000 {
 		t := c.Store().Txn()
 		tree.At(fmt.Sprintf("node-%04d", i+1)).SetIn(t, cluster.Record{
-			Roles: []string{"db"}, Zone: fmt.Sprintf("rack-%d", i%50), Params: params(b, fmt.Sprintf(`{"disks": %d, "path": "/srv"}`, i%8)),
+			Roles: []string{"db"}, Zone: fmt.Sprintf("rack-%d", i%50), Params: clustertest.Params(b, fmt.Sprintf(`{"disks": %d, "path": "/srv"}`, i%8)),
 		})
 		batch.Add(t)
 	}

@@ -300,7 +300,7 @@ func (w *Watched) Run(ctx context.Context) error {
 
 // AwaitLayout returns nil once the cluster's keys have the layout that this jorc
 // reads, or ctx's error. A cluster that has none yet is given it, where the token
-// may do so. wrong is called with ErrLayout, or why the layout is not known, when
+// may do so. wrong is called with cluster.ErrLayout, or why the layout is not known, when
 // that changes.
 func (w *Watched) AwaitLayout(ctx context.Context, wrong func(error)) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -362,7 +362,7 @@ func (c *Cluster) WatchLeaders(ctx context.Context, handle func(kv.Update[cluste
 	return c.leaders.Watch(ctx, handle)
 }
 
-// checkLayout returns ErrLayout unless text, the value of KeyLayout, is this
+// checkLayout returns cluster.ErrLayout unless text, the value of KeyLayout, is this
 // jorc's layout. A cluster without that key has none yet, or is of a jorc from
 // before the layout had a number: old says that it has other keys.
 func (c *Cluster) checkLayout(text string, exists, old bool) error {
@@ -383,7 +383,7 @@ func (c *Cluster) checkLayout(text string, exists, old bool) error {
 		c.name, cluster.ErrLayout, n, cluster.Layout)
 }
 
-// CheckLayout returns ErrLayout for a cluster whose keys this jorc does not
+// CheckLayout returns cluster.ErrLayout for a cluster whose keys this jorc does not
 // read, kv.ErrDamaged for a layout that is not a number, or a class of package
 // consul. It takes one request.
 func (c *Cluster) CheckLayout(ctx context.Context) error {

@@ -43,7 +43,7 @@ func TestControl(t *testing.T) {
 		}
 		v, err := c.ControlOf(ctx, "n")
 		if _, held := v.Held("n", []string{"db"}); err != nil || held != s.held {
-			t.Errorf("%s: held %v, %v; want %v (%s)", s.name, held, err, s.held, asJSON(t, v))
+			t.Errorf("%s: held %v, %v; want %v (%s)", s.name, held, err, s.held, clustertest.JSON(t, v))
 		}
 	}
 	for _, want := range []bool{true, false} {

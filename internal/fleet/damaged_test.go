@@ -30,7 +30,7 @@ func TestDamagedRecord(t *testing.T) {
 	damage(t, s, "jorc/prod/host/a/member")
 	damage(t, s, "jorc/prod/nodes/b")
 	_, err := c.Members(t.Context(), fleet.MembersOptions{})
-	wantIs(t, "Members that nobody is to be left out of", err, kv.ErrDamaged)
+	clustertest.WantIs(t, "Members that nobody is to be left out of", err, kv.ErrDamaged)
 	list := func() (nodes, bad []string) {
 		t.Helper()
 		named := map[string]error{}
@@ -45,7 +45,7 @@ func TestDamagedRecord(t *testing.T) {
 			nodes = append(nodes, m.Node)
 		}
 		for key, err := range named {
-			wantIs(t, key, err, kv.ErrDamaged)
+			clustertest.WantIs(t, key, err, kv.ErrDamaged)
 		}
 		return nodes, slices.Sorted(maps.Keys(named))
 	}
@@ -80,7 +80,7 @@ func TestDamagedRecord(t *testing.T) {
 		t.Errorf("members %q, unreadable %q", nodes, bad)
 	}
 	_, err = c.Elect(t.Context())
-	wantIs(t, "Elect where nobody knows who leads", err, kv.ErrDamaged)
+	clustertest.WantIs(t, "Elect where nobody knows who leads", err, kv.ErrDamaged)
 }
 
 // TestKeeperRepairs: a record that was damaged by hand is what the member's own
@@ -88,7 +88,7 @@ func TestDamagedRecord(t *testing.T) {
 func TestKeeperRepairs(t *testing.T) {
 	t.Parallel()
 	c, s := clustertest.Initialized(t)
-	files := cluster.Record{Roles: []string{"db"}, Zone: "r1", Params: params(t, `{"disks": 4}`)}
+	files := cluster.Record{Roles: []string{"db"}, Zone: "r1", Params: clustertest.Params(t, `{"disks": 4}`)}
 	keep(t, c, fleet.RecordSyncOptions{Node: "n", Files: files})
 	const want = `{"roles":["db"],"zone":"r1","params":{"disks":4},"declared":{"params":["disks"]}}`
 	wantRecord(t, c, "n", want)

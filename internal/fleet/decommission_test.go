@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/slots"
 )
 
@@ -19,7 +20,7 @@ func TestDecommission(t *testing.T) {
 		mustReport(t, l, n, "v1")
 		mustState(t, l, n, cluster.CategoryProvisioned, cluster.CategoryState{State: cluster.StateSuccess})
 	}
-	wantIs(t, "Departed of a living host", l.CheckDeparted(t.Context(), s.Node), cluster.ErrAlive)
+	clustertest.WantIs(t, "Departed of a living host", l.CheckDeparted(t.Context(), s.Node), cluster.ErrAlive)
 	for _, n := range []string{"dead", "gone", "logical"} {
 		if err := l.CheckDeparted(t.Context(), n); err != nil {
 			t.Errorf("Departed(%s) = %v", n, err)

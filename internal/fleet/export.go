@@ -18,7 +18,7 @@ import (
 // leftOut is called with each that the archive lacks, by key below the cluster's, and
 // with what is wrong with it. These are records that cannot be read, or that Import would
 // refuse, and params that schemas refuse. A hold that cannot be read is one in the
-// archive, as it is for the host. It returns ErrNoCluster, or what reading returns.
+// archive, as it is for the host. It returns cluster.ErrNoCluster, or what reading returns.
 func (c *Cluster) Export(ctx context.Context, leftOut func(key string, err error)) (cluster.Archive, error) {
 	r, err := c.store.Txn().Get(cluster.KeyProfile).Get(cluster.KeyLeaders).Get(cluster.KeyControl).Get(cluster.KeyLayout).Commit(ctx)
 	if err == nil {

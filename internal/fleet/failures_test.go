@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/fleet"
@@ -184,7 +185,7 @@ func TestDeath(t *testing.T) {
 	if got, err := single(); err != nil || got.Single {
 		t.Errorf("while it lives: %+v, %v", got, err)
 	}
-	wantIs(t, "Departed while it lives", l.CheckDeparted(t.Context(), dead), cluster.ErrAlive)
+	clustertest.WantIs(t, "Departed while it lives", l.CheckDeparted(t.Context(), dead), cluster.ErrAlive)
 	servers[2].Kill()
 	consultest.Eventually(t, "gossip to miss a host", func(ctx context.Context) error {
 		got, err := single()

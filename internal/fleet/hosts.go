@@ -14,7 +14,7 @@ import (
 	"github.com/jorc/jorc/internal/text"
 )
 
-// CheckExists returns ErrNoCluster, with the clusters that exist, unless the
+// CheckExists returns cluster.ErrNoCluster, with the clusters that exist, unless the
 // cluster has a profile or a member. The default cluster and the one without a name
 // always exist. What the token may not read counts as existing.
 func (c *Cluster) CheckExists(ctx context.Context) error {
@@ -53,7 +53,7 @@ func CreationHint(name string) string {
 	return fmt.Sprintf("'jorc cluster init %s' creates it", name)
 }
 
-// missing is ErrNoCluster with its members, if it has any, or the clusters that
+// missing is cluster.ErrNoCluster with its members, if it has any, or the clusters that
 // exist, as far as they can be read.
 func (c *Cluster) missing(ctx context.Context) error {
 	if members, err := c.members.Names(ctx); err == nil && len(members) > 0 {
@@ -70,7 +70,7 @@ func (c *Cluster) missing(ctx context.Context) error {
 	return c.noCluster(known)
 }
 
-// noCluster is ErrNoCluster; known says what is known beside that.
+// noCluster is cluster.ErrNoCluster; known says what is known beside that.
 func (c *Cluster) noCluster(known string) error {
 	mark := ":"
 	if known != "" {
@@ -79,7 +79,7 @@ func (c *Cluster) noCluster(known string) error {
 	return fmt.Errorf("cluster %q: %w%s%s create it with 'jorc cluster init %s'", c.name, cluster.ErrNoCluster, known, mark, c.name)
 }
 
-// CheckHost returns ErrNoHost, with hosts that exist, unless node is in the
+// CheckHost returns cluster.ErrNoHost, with hosts that exist, unless node is in the
 // catalog, a member, or has reported something. What the token may not read counts as
 // existing.
 func (c *Cluster) CheckHost(ctx context.Context, node string) error {
@@ -109,7 +109,7 @@ func (c *Cluster) HasHost(ctx context.Context, node string) (bool, error) {
 	return err == nil && (s.Hosts[node].Exists() || s.DamagedMember(node) != nil || s.DamagedReport(node) != nil), err
 }
 
-// UnknownHosts returns ErrNoHost for each of the nodes that does not exist. What is
+// UnknownHosts returns cluster.ErrNoHost for each of the nodes that does not exist. What is
 // read does not grow with their number.
 func (c *Cluster) UnknownHosts(ctx context.Context, nodes []string) ([]error, error) {
 	if len(nodes) == 0 {
@@ -172,7 +172,7 @@ func (c *Cluster) CheckHeld(ctx context.Context, s cluster.Scope) error {
 	return c.CheckScope(ctx, s)
 }
 
-// CheckRole returns ErrNoRole, with the roles that exist, unless a member has the
+// CheckRole returns cluster.ErrNoRole, with the roles that exist, unless a member has the
 // role, the profile has params for it, or it is held.
 func (c *Cluster) CheckRole(ctx context.Context, role string) error {
 	known, err := c.RoleNames(ctx)
@@ -188,7 +188,7 @@ func (c *Cluster) CheckRole(ctx context.Context, role string) error {
 	return fmt.Errorf("role %q: %w in cluster %q%s", role, cluster.ErrNoRole, c.name, text.Unknown(role, "roles", known))
 }
 
-// CheckDeparted returns ErrAlive for a host that gossip hears, and otherwise nil,
+// CheckDeparted returns cluster.ErrAlive for a host that gossip hears, and otherwise nil,
 // consul.ErrDenied or consul.ErrUnreachable.
 func (c *Cluster) CheckDeparted(ctx context.Context, node string) error {
 	if err := cluster.CheckNode(node); err != nil {
@@ -215,7 +215,7 @@ type Decommissioned struct {
 }
 
 // DecommissionHost removes a host from the cluster: its membership, hold, reports and
-// slots, and from Consul's catalog if it is dead. It returns ErrAlive for one that is
+// slots, and from Consul's catalog if it is dead. It returns cluster.ErrAlive for one that is
 // alive, unless force is set. Repeating it is not a failure.
 func (c *Cluster) DecommissionHost(ctx context.Context, host string, force bool) (d Decommissioned, err error) {
 	d.Host = host

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
@@ -143,9 +144,9 @@ func TestNewerDocuments(t *testing.T) {
 	newer := `{"format":2,"version":{"name":"v1"}}`
 	put(t, s, "jorc/default/nodes/n1", newer)
 	_, err := l.ReportVersion(t.Context(), "n1", "v2")
-	wantIs(t, "Report over a newer format", err, kv.ErrNewer)
+	clustertest.WantIs(t, "Report over a newer format", err, kv.ErrNewer)
 	_, _, err = l.Report(t.Context(), "n1")
-	wantIs(t, "Document of a newer format", err, kv.ErrNewer)
+	clustertest.WantIs(t, "Document of a newer format", err, kv.ErrNewer)
 	put(t, s, "jorc/default/nodes/n2", `{"format":1,"version":"v1","hue":{"a":1}}`)
 	mustReport(t, l, "n2", "v2")
 	all := keys(t, s.Client(), "jorc/default/")

@@ -62,8 +62,8 @@ func TestInit(t *testing.T) {
 		t.Errorf("members are %+v (%v), want the manager", all, err)
 	}
 	list, err := fleet.List(t.Context(), s.Client(), "jorc")
-	if err != nil || asJSON(t, list) != `[{"name":"prod","members":1}]` {
-		t.Errorf("List = %s, %v", asJSON(t, list), err)
+	if err != nil || clustertest.JSON(t, list) != `[{"name":"prod","members":1}]` {
+		t.Errorf("List = %s, %v", clustertest.JSON(t, list), err)
 	}
 	if err := c.Delete(t.Context()); err != nil {
 		t.Fatal(err)
@@ -78,15 +78,15 @@ func TestInitRefuses(t *testing.T) {
 	c, s := clustertest.New(t)
 	for _, o := range []fleet.InitOptions{{Leaders: -1}, {Leaders: 101}} {
 		_, err := c.Init(t.Context(), o)
-		wantIs(t, "Init", err, cluster.ErrInvalid)
+		clustertest.WantIs(t, "Init", err, cluster.ErrInvalid)
 	}
 	_, err := c.Init(t.Context(), fleet.InitOptions{Manager: "a/b"})
-	wantIs(t, "Init with a bad manager", err, text.ErrName)
+	clustertest.WantIs(t, "Init with a bad manager", err, text.ErrName)
 	for _, name := range []string{"", "a/b", "a b"} {
 		_, err := fleet.New(s.Client(), "jorc", name).Init(t.Context(), fleet.InitOptions{})
-		wantIs(t, "Init of "+name, err, profile.ErrInvalid)
+		clustertest.WantIs(t, "Init of "+name, err, profile.ErrInvalid)
 	}
-	wantIs(t, "Delete without a name", fleet.New(s.Client(), "jorc", "").Delete(t.Context()), cluster.ErrInvalid)
+	clustertest.WantIs(t, "Delete without a name", fleet.New(s.Client(), "jorc", "").Delete(t.Context()), cluster.ErrInvalid)
 }
 
 // TestDeleteKeepsNeighbours: a name that begins with another is another.
@@ -112,7 +112,7 @@ func TestProfileChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := index(t, s, "jorc/")
-	wantIs(t, "set of what is there", clustertest.Set(t, c, "n", "2", profile.Ref{Absent: true}), profile.ErrMismatch)
+	clustertest.WantIs(t, "set of what is there", clustertest.Set(t, c, "n", "2", profile.Ref{Absent: true}), profile.ErrMismatch)
 	one, two := clustertest.Value(t, "1.0"), clustertest.Value(t, "2")
 	var mismatch *profile.MismatchError
 	if err := clustertest.Set(t, c, "n", "3", profile.Ref{Value: &two}); !errors.As(err, &mismatch) || mismatch.Have.String() != "1" {
@@ -130,7 +130,7 @@ func TestProfileChanges(t *testing.T) {
 	if got := param(t, c, "n"); got != "123456789012345678901234567890" {
 		t.Errorf("n is %s", got)
 	}
-	wantIs(t, "a value beyond the limit", clustertest.Set(t, c, "big", quoted(512<<10-50), profile.Ref{}), profile.ErrTooLarge)
+	clustertest.WantIs(t, "a value beyond the limit", clustertest.Set(t, c, "big", quoted(512<<10-50), profile.Ref{}), profile.ErrTooLarge)
 	if err := clustertest.Set(t, c, "big", quoted(500<<10), profile.Ref{}); err != nil {
 		t.Errorf("a value near the limit = %v", err) // too large for a transaction
 	}
@@ -139,7 +139,7 @@ func TestProfileChanges(t *testing.T) {
 	}
 	other := fleet.New(s.Client(), "jorc", "none")
 	_, err := other.Set(t.Context(), profile.Scope{}, "n", one, profile.Ref{})
-	wantIs(t, "set without a cluster", err, cluster.ErrNoCluster)
+	clustertest.WantIs(t, "set without a cluster", err, cluster.ErrNoCluster)
 }
 
 // TestOthersNeverFail: references to one param hold while 16 others change
@@ -176,8 +176,8 @@ func TestUnreachable(t *testing.T) {
 	c, s := clustertest.Initialized(t)
 	s.Kill()
 	_, err := c.Profile(t.Context())
-	wantIs(t, "Profile", err, consul.ErrUnreachable)
-	wantIs(t, "Set", clustertest.Set(t, c, "n", "1", profile.Ref{}), consul.ErrUnreachable)
+	clustertest.WantIs(t, "Profile", err, consul.ErrUnreachable)
+	clustertest.WantIs(t, "Set", clustertest.Set(t, c, "n", "1", profile.Ref{}), consul.ErrUnreachable)
 }
 
 func quoted(n int) string { return `"` + strings.Repeat("x", n) + `"` }
@@ -204,9 +204,9 @@ func TestAddManager(t *testing.T) {
 		t.Errorf("members are %+v (%v)", all, err)
 	}
 	_, err = c.AddManager(t.Context(), "a/b")
-	wantIs(t, "a bad name", err, text.ErrName)
+	clustertest.WantIs(t, "a bad name", err, text.ErrName)
 	_, err = fleet.New(s.Client(), "jorc", "none").AddManager(t.Context(), "boss")
-	wantIs(t, "no cluster", err, cluster.ErrNoCluster)
+	clustertest.WantIs(t, "no cluster", err, cluster.ErrNoCluster)
 }
 
 // TestNoLeaders: no member leads until a number of leaders is set, and then they

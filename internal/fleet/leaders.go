@@ -86,7 +86,7 @@ func (c *Cluster) fillVacancies(ctx context.Context) error {
 
 // Filter reads the cluster's own filter, which selects the members for runs,
 // elections and waits: the param cluster/filter, by default every member. It
-// returns a *FilterError for a param that is not a filter.
+// returns a *cluster.FilterError for a param that is not a filter.
 func (c *Cluster) Filter(ctx context.Context) (*cluster.Filter, error) {
 	e, err := c.profile.Get(ctx)
 	if err != nil {
@@ -165,7 +165,7 @@ func (c *Cluster) MayBelieve(ctx context.Context, node string) bool {
 }
 
 // gracePeriodIn returns the profile's grace, or t's where it says none, with
-// ErrInvalid where it says none that is possible.
+// cluster.ErrInvalid where it says none that is possible.
 func gracePeriodIn(d profile.Document, t cluster.Timing) (time.Duration, error) {
 	v, ok := d.Params[cluster.ParamLeaderGrace]
 	if !ok || v.IsNull() {
@@ -178,7 +178,7 @@ func gracePeriodIn(d profile.Document, t cluster.Timing) (time.Duration, error) 
 	return grace, nil
 }
 
-// parseGracePeriod returns ErrInvalid for what is not a duration longer than a leader
+// parseGracePeriod returns cluster.ErrInvalid for what is not a duration longer than a leader
 // leads without Consul.
 func parseGracePeriod(v profile.Value, t cluster.Timing) (time.Duration, error) {
 	grace, err := time.ParseDuration(v.Raw())

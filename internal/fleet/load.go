@@ -18,7 +18,7 @@ import (
 )
 
 // Load reads the state of the cluster with at most seven requests. Documents
-// that cannot be read are in State.Damaged. It returns ErrLayout with NeedProfile,
+// that cannot be read are in State.Damaged. It returns cluster.ErrLayout with NeedProfile,
 // or a class of package consul; consul.ErrDenied also when the token does not see everything.
 func (c *Cluster) Load(ctx context.Context, need cluster.Need) (cluster.State, error) {
 	var a cluster.Answers
@@ -184,7 +184,7 @@ func (c *Cluster) get(need cluster.Need, node string) *kv.Txn {
 }
 
 // state puts the answers together. It returns consul.ErrDenied for a document
-// that the token may not read, and ErrLayout. Documents of the whole cluster that
+// that the token may not read, and cluster.ErrLayout. Documents of the whole cluster that
 // are as they were in before are not decoded again; see State.Take for the hosts.
 func (c *Cluster) state(documents *kv.Result, a cluster.Answers, need cluster.Need, before *cluster.State, changed map[string]bool) (cluster.State, error) {
 	s := cluster.State{Cluster: c.name, Need: need, Documents: documents, Damaged: map[string]error{}, Indexes: map[string]uint64{}}
@@ -402,7 +402,7 @@ func (c *Cluster) Members(ctx context.Context, o MembersOptions) ([]cluster.Memb
 }
 
 // MemberOf reads one member as Members shows it; what is read does not grow
-// with their number. It returns ErrNoMember, or what Members returns.
+// with their number. It returns cluster.ErrNoMember, or what Members returns.
 func (c *Cluster) MemberOf(ctx context.Context, node string, need cluster.Need) (cluster.Member, error) {
 	s, err := c.LoadHost(ctx, node, need)
 	if err != nil {

@@ -1,14 +1,12 @@
 package fleet_test
 
 import (
-	"encoding/json"
 	"errors"
 	"testing"
 
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/fleet"
-	"github.com/jorc/jorc/internal/profile"
 )
 
 func param(t testing.TB, c *fleet.Cluster, key string) string {
@@ -39,31 +37,6 @@ func noDamage(t testing.TB) func(key string, err error) {
 		t.Helper()
 		t.Errorf("the export leaves out %s: %v", key, err)
 	}
-}
-
-func wantIs(t testing.TB, what string, err, want error) {
-	t.Helper()
-	if !errors.Is(err, want) {
-		t.Errorf("%s = %v; want %v", what, err, want)
-	}
-}
-
-func asJSON(t testing.TB, v any) string {
-	t.Helper()
-	data, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(data)
-}
-
-func params(t testing.TB, text string) profile.Params {
-	t.Helper()
-	p, err := profile.ParseParams(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
 }
 
 var errTest = errors.New("a test's own")

@@ -15,7 +15,7 @@ import (
 // Join makes node a member with the record that change returns, asked with
 // what there is (the zero Record for a new member), and fills a vacancy among
 // the leaders. It writes nothing when nothing changes, and reports whether it
-// did. It returns change's error, ErrInvalid, or what kv.Doc.Update returns.
+// did. It returns change's error, cluster.ErrInvalid, or what kv.Doc.Update returns.
 func (c *Cluster) Join(ctx context.Context, node string, change func(cluster.Record) (cluster.Record, error)) (changed bool, err error) {
 	if changed, err = c.join(ctx, node, change); err != nil {
 		return false, err
@@ -33,7 +33,7 @@ func (c *Cluster) join(ctx context.Context, node string, change func(cluster.Rec
 }
 
 // changeRecord is Join without leaders; create says that a node which is no
-// member becomes one, else it is ErrNoMember. Params that change are checked as
+// member becomes one, else it is cluster.ErrNoMember. Params that change are checked as
 // those of the profile are.
 func (c *Cluster) changeRecord(ctx context.Context, node string, create bool, change func(cluster.Record) (cluster.Record, error)) (cluster.Record, bool, error) {
 	stored := sync.OnceValues(func() (profile.Document, error) {
@@ -153,7 +153,7 @@ func (c *Cluster) leave(ctx context.Context, node string, believes bool) (bool, 
 }
 
 // SetMemberParam sets a param of a member's own if ref holds and the profile's
-// schema takes it. It returns ErrNoMember for a node that is not a member.
+// schema takes it. It returns cluster.ErrNoMember for a node that is not a member.
 func (c *Cluster) SetMemberParam(ctx context.Context, node, key string, v profile.Value, ref profile.Ref) error {
 	d, err := c.profile.Get(ctx)
 	if err != nil {
@@ -199,7 +199,7 @@ func (c *Cluster) SetMemberMeta(ctx context.Context, node, key string, v *profil
 	return err
 }
 
-// Record reads what node says of itself. It returns ErrNoMember.
+// Record reads what node says of itself. It returns cluster.ErrNoMember.
 func (c *Cluster) Record(ctx context.Context, node string) (cluster.Record, error) {
 	e, err := c.members.At(node).Get(ctx)
 	if err == nil && !e.Exists {

@@ -127,15 +127,15 @@ func TestMemberParams(t *testing.T) {
 	if err := c.SetMemberParam(t.Context(), "n", "k", one, profile.Ref{Absent: true}); err != nil {
 		t.Fatal(err)
 	}
-	wantIs(t, "a reference that does not hold", c.SetMemberParam(t.Context(), "n", "k", two, profile.Ref{Value: &two}), profile.ErrMismatch)
-	wantIs(t, "a node that is no member", c.SetMemberParam(t.Context(), "other", "k", two, profile.Ref{}), cluster.ErrNoMember)
+	clustertest.WantIs(t, "a reference that does not hold", c.SetMemberParam(t.Context(), "n", "k", two, profile.Ref{Value: &two}), profile.ErrMismatch)
+	clustertest.WantIs(t, "a node that is no member", c.SetMemberParam(t.Context(), "other", "k", two, profile.Ref{}), cluster.ErrNoMember)
 	_, err := c.ChangeProfile(t.Context(), func(e *profile.Editor, d profile.Document) (profile.Document, error) {
 		return e.SetSchema(d, "k", clustertest.Value(t, `{"type": "integer", "default": 7}`))
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantIs(t, "a value past the schema", c.SetMemberParam(t.Context(), "n", "k", clustertest.Value(t, `"x"`), profile.Ref{}), profile.ErrSchema)
+	clustertest.WantIs(t, "a value past the schema", c.SetMemberParam(t.Context(), "n", "k", clustertest.Value(t, `"x"`), profile.Ref{}), profile.ErrSchema)
 	effective := func() string {
 		t.Helper()
 		v, err := c.View(t.Context(), "n")
@@ -183,8 +183,8 @@ func wantRecord(t *testing.T, c *fleet.Cluster, node, want string) {
 	t.Helper()
 	consultest.Eventually(t, node+" to be "+want, func(ctx context.Context) error {
 		r, err := c.Record(ctx, node)
-		if err == nil && asJSON(t, r) != want {
-			err = errors.New(asJSON(t, r))
+		if err == nil && clustertest.JSON(t, r) != want {
+			err = errors.New(clustertest.JSON(t, r))
 		}
 		return err
 	})
@@ -199,7 +199,7 @@ func TestKeeper(t *testing.T) {
 	if err := c.SetMemberParam(t.Context(), "n", "job", clustertest.Value(t, "1"), profile.Ref{}); err != nil {
 		t.Fatal(err)
 	}
-	files := cluster.Record{Roles: []string{"db"}, Zone: "r1", Params: params(t, `{"disks": 4, "old": 1}`)}
+	files := cluster.Record{Roles: []string{"db"}, Zone: "r1", Params: clustertest.Params(t, `{"disks": 4, "old": 1}`)}
 	stop := keep(t, c, fleet.RecordSyncOptions{Node: "n", Files: files})
 	wantRecord(t, c, "n", `{"roles":["db"],"zone":"r1","params":{"disks":4,"job":1,"old":1},"declared":{"params":["disks","old"]}}`)
 	before := index(t, s, "jorc/prod/host/")
@@ -226,7 +226,7 @@ func TestKeeper(t *testing.T) {
 
 	// The same host with another image: what its files no longer name goes.
 	before = index(t, s, "jorc/prod/host/")
-	files.Params = params(t, `{"disks": 8}`)
+	files.Params = clustertest.Params(t, `{"disks": 8}`)
 	stop = keep(t, c, fleet.RecordSyncOptions{Node: "n", Files: files, LeaveOnStop: true})
 	wantRecord(t, c, "n", `{"roles":["db"],"zone":"r1","params":{"disks":8},"declared":{"params":["disks"]}}`)
 	again := index(t, s, "jorc/prod/host/")

@@ -20,7 +20,7 @@ func TestOrchestrator(t *testing.T) {
 		if h.Node != node || held != orchestrated {
 			t.Errorf("%s: Orchestrator = %+v, %v, %v", what, h, held, err)
 		}
-		wantIs(t, what, err, is)
+		clustertest.WantIs(t, what, err, is)
 		if there, err := fleet.Orchestrated(t.Context(), c.Store()); there != orchestrated || err != nil {
 			t.Errorf("%s: Orchestrated = %v, %v", what, there, err)
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/jorc/jorc/internal/profile"
 )
 
-// Profile reads the profile with one request. It returns ErrNoCluster when
+// Profile reads the profile with one request. It returns cluster.ErrNoCluster when
 // the profile does not exist, or what kv.Doc.Get returns.
 func (c *Cluster) Profile(ctx context.Context) (profile.Document, error) {
 	e, err := c.profile.Get(ctx)
@@ -38,7 +38,7 @@ type Change func(e *profile.Editor, d profile.Document) (profile.Document, error
 // ChangeProfile reads the profile, asks change for its successor and writes
 // that, again until no other process wrote in between; it writes nothing when
 // nothing changed. It returns the profile as it is now, or change's error
-// (nothing was written then), ErrNoCluster, consul.ErrOutcomeUnknown,
+// (nothing was written then), cluster.ErrNoCluster, consul.ErrOutcomeUnknown,
 // consul.ErrTooLarge or another class of package consul.
 //
 // A new schema that refuses a member's own param is profile.SchemaErrors, and nothing is
@@ -129,7 +129,7 @@ func (c *Cluster) Remove(ctx context.Context, s profile.Scope, key string, ref p
 }
 
 // View reads what node's params come from, with one request. That the node is
-// no member is not an error: it has the cluster's params. It returns ErrNoCluster
+// no member is not an error: it has the cluster's params. It returns cluster.ErrNoCluster
 // when there is no profile.
 func (c *Cluster) View(ctx context.Context, node string) (cluster.View, error) {
 	v := cluster.View{Node: node}
@@ -167,7 +167,7 @@ type Params struct {
 func (c *Cluster) ParamsOf(node string) Params { return Params{c, node} }
 
 // Watch calls handle with the effective params, or why they cannot be read
-// (ErrNoCluster without a profile), and again whenever what they come from
+// (cluster.ErrNoCluster without a profile), and again whenever what they come from
 // changes, until ctx ends; then it returns ctx's error. Three queries block: on the profile, on who leads
 // and on the node's record, as roles bring params with them.
 func (p Params) Watch(ctx context.Context, handle func(profile.Params, error)) error {
@@ -386,7 +386,7 @@ func (r *profileRecorder) Record(ctx context.Context, s *kv.Store, t *kv.Txn, _ 
 }
 
 // ProfileHistory reads the history of the profile and the profile as it is now, with one
-// request. It returns ErrNoCluster when there is no profile, kv.ErrDamaged or kv.ErrNewer for
+// request. It returns cluster.ErrNoCluster when there is no profile, kv.ErrDamaged or kv.ErrNewer for
 // a history or profile that cannot be read, or a class of package consul.
 func (c *Cluster) ProfileHistory(ctx context.Context) (profile.History, profile.Document, error) {
 	r, err := c.store.Txn().Get(cluster.KeyProfile).Get(cluster.KeyProfileHistory).Commit(ctx)

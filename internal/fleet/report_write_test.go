@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/fleet"
@@ -56,16 +57,16 @@ func TestReport(t *testing.T) {
 	})
 	for _, bad := range []string{"", "a/b", "v 1", ".."} {
 		_, err := l.ReportVersion(t.Context(), "n1", bad)
-		wantIs(t, "Report("+bad+")", err, text.ErrName)
+		clustertest.WantIs(t, "Report("+bad+")", err, text.ErrName)
 		_, err = l.ReportVersion(t.Context(), bad, "v1")
-		wantIs(t, "Report of "+bad, err, text.ErrName)
+		clustertest.WantIs(t, "Report of "+bad, err, text.ErrName)
 		_, err = l.SetState(t.Context(), "n1", bad, cluster.CategoryState{State: cluster.StateSuccess})
-		wantIs(t, "SetState of category "+bad, err, text.ErrName)
+		clustertest.WantIs(t, "SetState of category "+bad, err, text.ErrName)
 	}
 	_, err := l.SetState(t.Context(), "n1", "config", cluster.CategoryState{State: "fine"})
-	wantIs(t, "an unknown state", err, cluster.ErrBadState)
+	clustertest.WantIs(t, "an unknown state", err, cluster.ErrBadState)
 	_, err = l.ReportWriter("n1").Change(t.Context(), func(d cluster.Report) (cluster.Report, error) { return d, errTest })
-	wantIs(t, "a change that fails", err, errTest)
+	clustertest.WantIs(t, "a change that fails", err, errTest)
 	wantWhole(t, s, "n1")
 }
 
@@ -96,7 +97,7 @@ func TestProvisionedStays(t *testing.T) {
 	unwritten(t, s, "provisioning again", func() {
 		mustState(t, l, "n1", cluster.CategoryProvisioned, cluster.CategoryState{State: cluster.StateSuccess, Detail: "by hand"})
 		_, err := l.SetState(t.Context(), "n1", cluster.CategoryProvisioned, cluster.CategoryState{State: cluster.StateFailed})
-		wantIs(t, "a state after success", err, cluster.ErrProvisioned)
+		clustertest.WantIs(t, "a state after success", err, cluster.ErrProvisioned)
 	})
 	if got := mustDocument(t, l, "n1").States[cluster.CategoryProvisioned]; got.Detail != "by cloud-init" {
 		t.Errorf("got %+v", got)
@@ -153,7 +154,7 @@ func TestRacingReports(t *testing.T) {
 	cancel()
 	looking.Wait()
 	if looks == 0 {
-		t.Error("nobody looked")
+		t.Error("no client looked")
 	}
 	wantWhole(t, s, "n1")
 }

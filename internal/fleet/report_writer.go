@@ -64,7 +64,7 @@ func (w *ReportWriter) Forget() { w.forget.Store(true) }
 // The index keys that follow from the report move in the same transaction where the
 // token may write them. Where it may not the orchestrator writes them.
 //
-// Change returns change's error, text.ErrName, ErrBadState, kv.ErrNewer, consul.ErrDenied,
+// Change returns change's error, text.ErrName, cluster.ErrBadState, kv.ErrNewer, consul.ErrDenied,
 // consul.ErrUnreachable, consul.ErrTooLarge or ctx's error, or consul.ErrOutcomeUnknown when
 // Consul did not answer for a while. The next change then makes sure that the write is
 // either known or can no longer be carried out, also when it changes nothing itself.
@@ -302,7 +302,7 @@ func (c *Cluster) checkIndexKey(ctx context.Context, node, key string) error {
 // SetState records the state of node in a category, and reports whether that was
 // news; s.Since is not used. Without s.Version the state is about the desired
 // version, or about the one that the node runs. A node that is provisioned
-// stays so: ErrProvisioned. It returns text.ErrName, ErrBadState, consul.ErrRefused
+// stays so: cluster.ErrProvisioned. It returns text.ErrName, cluster.ErrBadState, consul.ErrRefused
 // for names that this Consul takes in no key, or what
 // ReportWriter.Change returns.
 func (c *Cluster) SetState(ctx context.Context, node, category string, s cluster.CategoryState) (changed bool, err error) {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/fleet"
@@ -164,7 +165,7 @@ func TestReportWriterLate(t *testing.T) {
 				var first sync.WaitGroup
 				first.Go(func() {
 					_, err := w.Change(ctx, held("late"))
-					wantIs(t, "a change that was given up", err, consul.ErrOutcomeUnknown)
+					clustertest.WantIs(t, "a change that was given up", err, consul.ErrOutcomeUnknown)
 				})
 				consultest.Eventually(t, "the write", func(context.Context) error {
 					if writes.count() == 0 {
@@ -251,7 +252,7 @@ func TestReportWriterFenced(t *testing.T) {
 			}, func(txn *kv.Txn) { txn.CheckIndex("host/n1/grants", offer.Index) })
 			got := mustDocument(t, direct, "n1")
 			if test.void {
-				wantIs(t, "an acceptance of what is void", err, kv.ErrConflict)
+				clustertest.WantIs(t, "an acceptance of what is void", err, kv.ErrConflict)
 				if got.Answered(cluster.VersionChange).Open() {
 					t.Errorf("got %+v", got)
 				}
@@ -317,7 +318,7 @@ func TestReportWriterFrozen(t *testing.T) {
 	given, giveUp := context.WithCancel(t.Context())
 	giveUp()
 	_, err := w.Change(given, held("given up"))
-	wantIs(t, "a change that is given up", err, context.Canceled)
+	clustertest.WantIs(t, "a change that is given up", err, context.Canceled)
 	report(func(d cluster.Report) (cluster.Report, error) {
 		return d.WithAnswer(cluster.Answer{Change: cluster.VersionChange, ID: "1.1.a", State: cluster.GrantAccepted}), nil
 	})

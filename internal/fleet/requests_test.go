@@ -67,7 +67,7 @@ func TestOutcomeUnknown(t *testing.T) {
 	defer cancel()
 	g.Lose.Store(true)
 	_, err := behind.Set(ctx, profile.Scope{}, "n", clustertest.Value(t, "1"), profile.Ref{Absent: true})
-	wantIs(t, "Set", err, consul.ErrOutcomeUnknown)
+	clustertest.WantIs(t, "Set", err, consul.ErrOutcomeUnknown)
 	if got := param(t, c, "n"); got != "1" {
 		t.Errorf("n is %s; the write had reached Consul", got)
 	}

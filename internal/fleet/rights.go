@@ -428,7 +428,7 @@ func (t Token) GoString() string { return t.String() }
 // ProfileToken makes an ACL token for a job: it may write this cluster's profile
 // and nothing else, read what members, leaders and runs are, and expires after
 // ttl (0: 2 hours). It returns
-// ErrInvalid for a ttl that Consul does not take, ErrNoACLs, consul.ErrDenied
+// cluster.ErrInvalid for a ttl that Consul does not take, cluster.ErrNoACLs, consul.ErrDenied
 // when the caller lacks acl:write, or another class of package consul.
 func (c *Cluster) ProfileToken(ctx context.Context, ttl time.Duration) (Token, error) {
 	if ttl == 0 {

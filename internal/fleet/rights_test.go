@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/clustertest"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/fleet"
@@ -42,7 +43,7 @@ func TestRights(t *testing.T) {
 	half := `key_prefix "jorc/default/status/config/success/" { policy = "read" } key "jorc/default/running_version/v1/n2" { policy = "read" }`
 	for who, token := range map[string]string{"nobody": "", "unknown": "99999999-0000-0000-0000-000000000000", "half": s.NewToken(half)} {
 		for name, ask := range questions {
-			wantIs(t, name+" by "+who, ask(ledger(token)), consul.ErrDenied)
+			clustertest.WantIs(t, name+" by "+who, ask(ledger(token)), consul.ErrDenied)
 		}
 	}
 	wantWhole(t, s, "n1")
@@ -52,14 +53,14 @@ func TestRights(t *testing.T) {
 		if slices.Contains([]string{"Report", "Trigger", "Decommission"}, name) {
 			want = consul.ErrDenied
 		}
-		wantIs(t, name+" by a reader", ask(reader), want)
+		clustertest.WantIs(t, name+" by a reader", ask(reader), want)
 	}
 	host := ledger(s.NewToken(`key_prefix "jorc/default/" { policy = "read" } key "jorc/default/nodes/n1" { policy = "write" }
 		key_prefix "jorc/default/running_version/" { policy = "write" } key_prefix "jorc/default/status/" { policy = "write" }`))
 	mustReport(t, host, "n1", "v2")
 	mustState(t, host, "n1", "config", cluster.CategoryState{State: cluster.StateSuccess})
 	_, err := host.ReportVersion(t.Context(), "n2", "v2")
-	wantIs(t, "a host that speaks for another", err, consul.ErrDenied)
+	clustertest.WantIs(t, "a host that speaks for another", err, consul.ErrDenied)
 	wantWhole(t, s, "n1")
 	wantWhole(t, s, "n2")
 }
@@ -76,7 +77,7 @@ func TestDesired(t *testing.T) {
 	}
 	put(t, s, "jorc/default/current_version", "no version")
 	_, err := l.Desired(t.Context())
-	wantIs(t, "rubbish", err, kv.ErrDamaged)
+	clustertest.WantIs(t, "rubbish", err, kv.ErrDamaged)
 }
 
 func TestWatchDesired(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 // electPoll is how often ElectAndWait reads the members.
 const electPoll = time.Second
 
-// ElectAndWait is cluster.Cluster.Elect by a caller who waits for what an Election would do
+// ElectAndWait is fleet.Cluster.Elect by a caller who waits for what an Election would do
 // later: a leader that fails is watched, and replaced when it has been failing
 // for t.Replace without a break; the place of a retired one is filled when it
 // must have noticed, so that t.Replace may be as short as one likes. waiting is called with what is waited for, once each time that it

@@ -109,7 +109,7 @@ func (r *Rollouts) Watch(ctx context.Context, handle func(kv.Update[Spec])) erro
 }
 
 // Orchestrated reports whether the orchestrator's lock is held: without an
-// orchestrator no host is offered a grant. It returns what cluster.Orchestrated
+// orchestrator no host is offered a grant. It returns what fleet.Orchestrated
 // returns.
 func (r *Rollouts) Orchestrated(ctx context.Context) (bool, error) {
 	return fleet.Orchestrated(ctx, r.store)

@@ -384,7 +384,7 @@ func watchPaths(ctx context.Context, client *consul.Client, store *kv.Store, pat
 func sorted[T any](m map[string]T) []string { return slices.Sorted(maps.Keys(m)) }
 
 // Orchestrated reports whether an orchestrator holds the cluster's lock: without
-// one no run starts. It returns what cluster.Orchestrated returns.
+// one no run starts. It returns what fleet.Orchestrated returns.
 func (r *Runs) Orchestrated(ctx context.Context) (bool, error) {
 	return fleet.Orchestrated(ctx, r.store)
 }

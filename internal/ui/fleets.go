@@ -106,7 +106,7 @@ func (f *Fleets) stopIdle() {
 }
 
 // Clusters returns the clusters below the prefix. The list is at most a few seconds
-// old. It returns what cluster.List returns.
+// old. It returns what fleet.List returns.
 func (f *Fleets) Clusters(ctx context.Context) (Clusters, error) {
 	f.listing.Lock()
 	defer f.listing.Unlock()
