@@ -206,9 +206,8 @@ type Want struct {
 	// Barred is why the kind of the change keeps the host from a grant, and Later why its step has not come yet; empty: they
 	// do not.
 	Barred, Later string
-	// Failing: what the change brought to the host failed. It counts as out of service, whatever its checks say. Broken: the
-	// last change that came to the host failed, also where that was taken back, or an operator approved it.
-	Failing, Broken bool
+	// Failing: what the change brought to the host failed. It counts as out of service, whatever its checks say.
+	Failing bool
 	// Stale: the host can no longer accept what it was offered.
 	Stale bool
 	// Undisturbed: what a change that disturbs brings does not take this host out of service. It needs no place of the

@@ -146,15 +146,16 @@ func (v *Survey) Offers() (all []Offer) {
 	return all
 }
 
-// repairs offers a grant, before its turn, to a member that what it took before left out of service. Members whose turn it is have
-// no room while such members take it up, and would wait for ever: what they wait for is what may bring those back. Versions
-// have no such members: the order of roles is one of dependencies.
+// repairs offers a grant, before its turn, to a member that is out of service. Members whose turn it is have no room while
+// such members take it up, and would wait for ever: what they wait for is what may bring those back. Whether an earlier tag is
+// why it is out is not known: a check may fail after the tag has counted as sound. Only of what hosts try by tags is the order one
+// of caution; of versions and runs it may be one of dependencies.
 func (v *Survey) repairs(out []Member) []Offer {
-	if len(v.In(Working)) > 0 { // which may make room
+	if !v.ByTag || v.InOrder || len(v.In(Working)) > 0 { // which may make room
 		return nil
 	}
 	for _, m := range out {
-		if !m.Want.Broken || m.Out() == InService || !v.needsGrant(&m) || !v.waits(&m).None() {
+		if m.Out() == InService || !v.needsGrant(&m) || !v.waits(&m).None() {
 			continue
 		}
 		limit, admitted := m.Want.places(v.Places).Admit(m.Node)

@@ -117,8 +117,10 @@ func (w *world) checkGates(before *stage.Step, s stage.State, p stage.Planned) {
 	}
 	for _, node := range p.Offers {
 		i := slices.IndexFunc(s.Hosts, func(h stage.Host) bool { return h.Node == node })
-		_, member := after.Hosts[node]
+		_, member := w.stepHosts(after)[node]
 		switch {
+		case !member && w.beforeItsTurn(node, s, p):
+			continue
 		case !member:
 			failed("%s has a grant and is not in the step", node)
 		case after.Gate != nil:
@@ -133,6 +135,29 @@ func (w *world) checkGates(before *stage.Step, s stage.State, p stage.Planned) {
 		}
 		w.gates.work = w.now
 	}
+}
+
+func (w *world) stepHosts(step *stage.Step) map[string]bool {
+	if step == nil {
+		return nil
+	}
+	return step.Hosts
+}
+
+// beforeItsTurn reports whether a host that is out of service may be offered a grant outside of a step: hosts that are out, of which
+// none is at work, use up the room.
+func (w *world) beforeItsTurn(node string, s stage.State, p stage.Planned) bool {
+	out := map[string]bool{}
+	for _, h := range s.Hosts {
+		if h.Report.Open() && h.Up {
+			return false
+		}
+		failed := slices.ContainsFunc(p.Stops.Stops, func(stop stage.Stop) bool { return stop.Node == h.Node && stop.Resumed == nil })
+		if h.Service != pace.InService || failed || h.Report.State == cluster.StageFailed {
+			out[h.Node] = true
+		}
+	}
+	return len(p.Offers) == 1 && out[node] && len(out) >= w.allowed
 }
 
 // stillWanted reports whether a host wants what hosts took in a step.
@@ -158,7 +183,7 @@ func (w *world) yes(step *stage.Step) (n int) {
 // took notes what a host takes in the present step.
 func (w *world) took(h *host) {
 	w.gates.work = w.now
-	if w.book.Step == nil {
+	if !w.stepHosts(w.book.Step)[h.node] { // before its turn
 		return
 	}
 	key := stepKey(w.book.Step)

@@ -287,7 +287,7 @@ func (p *planner) refresh() {
 func (p *planner) want(h *ranked) pace.Want {
 	r, g := h.Report, h.grant(p.Stage)
 	w := pace.Want{
-		Node: h.Node, Has: r.Wants == "", Failing: p.bad(h), Broken: r.Unhealthy(), MoreTags: r.Changed.More > 0, Exceptions: p.Stops.exceptions(r),
+		Node: h.Node, Has: r.Wants == "", Failing: p.bad(h), MoreTags: r.Changed.More > 0, Exceptions: p.Stops.exceptions(r),
 		Stale: g.Session != p.Session || g.Spec != p.Spec || g.Tag != r.Wants,
 	}
 	tries := r.Changed
@@ -521,9 +521,7 @@ func (p *planner) offer() {
 	}
 	for _, o := range planned.Offers[:min(len(planned.Offers), change.PerTransaction-len(p.Grants))] {
 		h := p.byNode[o.Node]
-		if !o.Early {
-			p.enterStep(h)
-		}
+		p.enterStep(h, o.Early)
 		p.grant(h, change.Grant{
 			Change: cluster.FilesChange(p.Stage), Tag: h.Report.Wants, State: pace.Offered, Since: p.now, Spec: p.Spec, Tries: o.Tries, Until: o.Until,
 			DuringFreeze: p.Stops.exceptions(h.Report).DuringFreeze != "",

@@ -482,8 +482,8 @@ func TestManyInputsKeepNoStop(t *testing.T) {
 	}
 }
 
-// TestRepairBeforeItsTurn: a host that is out of service, as a change failed on it, takes other content before its turn where it uses up
-// the room of the hosts whose turn it is. They would wait for it for ever.
+// TestRepairBeforeItsTurn: a host that is out of service takes other content before its turn where it uses up the room of the hosts
+// whose turn it is. They would wait for it for ever.
 func TestRepairBeforeItsTurn(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -504,7 +504,8 @@ func TestRepairBeforeItsTurn(t *testing.T) {
 		{"all are in service", zoned("n1", "a", pace.InService, done), zoned("n2", "b", pace.InService, done), []string{"n1"}},
 		{"a change failed on the second", zoned("n1", "a", pace.InService, done), zoned("n2", "b", pace.OutCritical, failed), []string{"n2"}},
 		{"its old files are back, and it is still out", zoned("n1", "a", pace.InService, done), zoned("n2", "b", pace.OutCritical, cluster.StageRestored), []string{"n2"}},
-		{"it is out for a reason that is not known", zoned("n1", "a", pace.InService, done), zoned("n2", "b", pace.OutCritical, done), nil},
+		{"its check failed after the change had passed", zoned("n1", "a", pace.InService, done), zoned("n2", "b", pace.OutCritical, done), []string{"n2"}},
+		{"it is in maintenance mode", zoned("n1", "a", pace.InService, done), zoned("n2", "b", pace.OutMaintenance, done), []string{"n2"}},
 		{"it is back", zoned("n1", "a", pace.InService, done), zoned("n2", "b", pace.InService, failed), []string{"n1"}},
 		{"both are out", zoned("n1", "a", pace.OutCritical, failed), zoned("n2", "b", pace.OutCritical, failed), []string{"n1"}},
 	} {

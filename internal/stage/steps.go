@@ -346,19 +346,20 @@ func (p *planner) nextStep(offers []pace.Offer) *Step {
 	return next
 }
 
-// enterStep adds a host that is offered a grant to the present step.
-func (p *planner) enterStep(h *ranked) {
+// enterStep adds a host that is offered a grant to the present step. One that is offered it before its turn joins none.
+func (p *planner) enterStep(h *ranked, early bool) {
 	step := p.Book.Step
 	if !p.policy.Gated() || step == nil {
 		return
 	}
-	if step.Hosts[h.Node] {
+	took, member := step.Hosts[h.Node]
+	switch {
+	case took:
 		step.Approved = nil // it was for other content
+	case !member && early:
+		return
 	}
-	step.Gate = nil
-	if _, member := step.Hosts[h.Node]; !member {
-		step.Hosts[h.Node] = false
-	}
+	step.Gate, step.Hosts[h.Node] = nil, took
 	for _, i := range h.Report.Changed.List {
 		switch {
 		case step.Inputs.Has(i.Digest):
