@@ -49,16 +49,36 @@ func (l Ledger) ID(session string) string {
 	return fmt.Sprintf("%d.%d.%.8s", l.Term, l.Seq, session)
 }
 
-// Earlier reports whether the grant a was offered before b, by their IDs; one without an ID is earlier than all others.
-func Earlier(a, b string) bool {
-	parse := func(id string) (l Ledger) {
-		first, rest, _ := strings.Cut(id, ".")
-		second, _, _ := strings.Cut(rest, ".")
-		l.Term, _ = strconv.ParseUint(first, 10, 64) // 0: it is not an ID
-		l.Seq, _ = strconv.ParseUint(second, 10, 64)
-		return l
+// mostTerm is the highest term that an ID says. Hosts write IDs into their reports, and the ledger counts on from them.
+const mostTerm = 1 << 53
+
+// ledgerOf is the ledger in which a grant was offered, by its ID; the zero Ledger: it is not an ID.
+func ledgerOf(id string) Ledger {
+	first, rest, _ := strings.Cut(id, ".")
+	second, _, _ := strings.Cut(rest, ".")
+	term, err := strconv.ParseUint(first, 10, 64)
+	if err != nil || term > mostTerm {
+		return Ledger{}
 	}
-	return parse(b).After(parse(a))
+	seq, _ := strconv.ParseUint(second, 10, 64) // 0: it says none
+	return Ledger{Term: term, Seq: seq}
+}
+
+// Earlier reports whether the grant a was offered before b, by their IDs; one without an ID is earlier than all others.
+func Earlier(a, b string) bool { return ledgerOf(b).After(ledgerOf(a)) }
+
+// Newest is the latest ledger in which hosts were offered something that they answered, as their reports say.
+func Newest(s *cluster.State) (newest Ledger) {
+	for _, h := range s.Hosts {
+		for _, a := range h.Report.Grants {
+			for _, id := range [...]string{a.ID, a.Declined} {
+				if l := ledgerOf(id); l.After(newest) {
+					newest = l
+				}
+			}
+		}
+	}
+	return newest
 }
 
 // Ledgers is the ledger of a cluster in Consul's KV.
@@ -104,14 +124,19 @@ type Renewal struct {
 	Quiet    time.Duration // for how long nothing is granted after a restore
 }
 
+// quietUntil is until when nothing is granted after a restore that was noticed then, to the second: never shorter.
+func quietUntil(noticed time.Time, quiet time.Duration) time.Time {
+	return noticed.Add(quiet + time.Second - 1).UTC().Truncate(time.Second)
+}
+
 // of is the ledger after the renewal of old.
 func (r Renewal) of(old Ledger, now time.Time) Ledger {
 	noticed := r.Restored
 	if noticed.IsZero() && r.Known.After(old) {
 		noticed = now
 	}
-	if until := noticed.Add(r.Quiet); !noticed.IsZero() && old.Quiet.Before(noticed) && now.Before(until) {
-		old.Quiet = until.UTC().Truncate(time.Second)
+	if until := quietUntil(noticed, r.Quiet); !noticed.IsZero() && old.Quiet.Before(noticed) && now.Before(until) {
+		old.Quiet = until
 	}
 	old = old.from(r.Known)
 	if r.Begin {
@@ -120,15 +145,23 @@ func (r Renewal) of(old Ledger, now time.Time) Ledger {
 	return old.Next()
 }
 
-// Renew swaps the ledger alone and returns it: no transaction that was sent before
+// Renew swaps the ledger alone, and returns it and what it was: no transaction that was sent before
 // and swaps it, too, can be carried out from then on. It tries until that is certain and returns what Commit returns otherwise.
-func (l Ledgers) Renew(ctx context.Context, r Renewal) (kv.Entry[Ledger], error) {
-	return l.change(ctx, func(old Ledger) Ledger { return r.of(old, time.Now()) })
+func (l Ledgers) Renew(ctx context.Context, r Renewal) (renewed kv.Entry[Ledger], was Ledger, err error) {
+	first := true
+	renewed, err = l.change(ctx, func(old Ledger) Ledger {
+		if first { // later ones may be its own, whose outcome was unknown
+			was, first = old, false
+		}
+		return r.of(old, time.Now())
+	})
+	return renewed, was, err
 }
 
-// Quiet has orchestrators grant nothing until then, also those of later terms. The ledger counts on from known, as that was
-// written before. It returns what Renew returns.
-func (l Ledgers) Quiet(ctx context.Context, until time.Time, known Ledger) error {
+// Quiet has orchestrators grant nothing for a while from now on, also those of later terms. The ledger counts on from known, as that was
+// written before. Its errors are those of Renew.
+func (l Ledgers) Quiet(ctx context.Context, quiet time.Duration, known Ledger) error {
+	until := quietUntil(time.Now(), quiet)
 	_, err := l.change(ctx, func(old Ledger) Ledger {
 		old = old.from(known)
 		old.Quiet = until

@@ -93,7 +93,7 @@ func TestNothingAfterRestore(t *testing.T) {
 	s.put(cluster.ReportKey("a"), `{"format":1,"stages":{"edge":{"policy":{"max_parallel":"1"},"wants":"c","changed":{"list":[{"name":"key a","digest":"d"}]}}}}`)
 	s.asksFor("r")
 	quiet := time.Now().Add(2 * time.Second)
-	s.must(nil, change.NewLedgers(s.store).Quiet(t.Context(), quiet, change.Ledger{}))
+	s.must(nil, change.NewLedgers(s.store).Quiet(t.Context(), 2*time.Second, change.Ledger{}))
 	s.start(s.deciding())
 	for _, id := range []string{cluster.FilesChange("edge"), cluster.RunChange("r")} {
 		s.eventually("an offer of "+id, func() error {
@@ -107,6 +107,55 @@ func TestNothingAfterRestore(t *testing.T) {
 				t.Errorf("%s was offered at %v, want not before %v", id, g.Since, quiet)
 			}
 			return nil
+		})
+	}
+}
+
+// TestHostsTellOfRestore: hosts have answered offers that the ledger does not know, as Consul's KV was restored, and no orchestrator is left that
+// could notice it. Nothing is offered for a while, and then with later IDs. An ID that no ledger reaches does not count.
+func TestHostsTellOfRestore(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		id       string // that the host answered last
+		declined bool
+		restored bool
+		term     uint64 // of the next offer
+	}{
+		"of the ledger":          {id: "4.7.00000001", term: 5},
+		"later in the same term": {id: "4.8.00000001", restored: true, term: 6},
+		"of a later term":        {id: "6.1.00000001", restored: true, term: 7},
+		"declined":               {id: "6.1.00000001", declined: true, restored: true, term: 7},
+		"not a ledger's":         {id: "9223372036854775808.1.00000001", term: 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			s.host("a", "10.0.0.1", "passing", "passing")
+			s.join("a")
+			s.put(cluster.KeyGrantLedger, `{"format":1,"term":4,"seq":7}`)
+			answer := fmt.Sprintf(`{"change":"lease.a","id":%q,"tag":"w","state":"done"}`, test.id)
+			if test.declined {
+				answer = fmt.Sprintf(`{"change":"lease.a","declined":%q}`, test.id)
+			}
+			s.put(cluster.ReportKey("a"), `{"format":1,"grants":[`+answer+`],"stages":{"edge":{"policy":{"max_parallel":"1"},"wants":"c","changed":{"list":[{"name":"key a","digest":"d"}]}}}}`)
+			o, begun := s.deciding(), time.Now()
+			o.Quiet = 3 * time.Second
+			s.start(o)
+			s.eventually("an offer", func() error {
+				e, err := change.GrantsAt(s.store, "a").Get(t.Context())
+				s.must(nil, err)
+				g := e.Value.Of(cluster.FilesChange("edge"))
+				if g.State != pace.Offered {
+					return fmt.Errorf("it has %+v", e.Value)
+				}
+				if waited := !g.Since.Before(begun.Add(o.Quiet)); waited != test.restored {
+					t.Errorf("it was offered after %v, want that it waits: %t", g.Since.Sub(begun), test.restored)
+				}
+				if want := fmt.Sprint(test.term, "."); !strings.HasPrefix(g.ID, want) {
+					t.Errorf("it is offered %s, want one of term %d", g.ID, test.term)
+				}
+				return nil
+			})
 		})
 	}
 }

@@ -368,7 +368,7 @@ func (t *term) watch(ctx context.Context) error {
 func (t *term) quiet(ctx context.Context) {
 	t.places.over.Store(true) // the others must not wait until Quiet is written
 	t.o.Log.Warn("Consul's KV was restored: nothing is granted for a while", "for", t.o.Quiet)
-	if err := t.places.offers.Quiet(ctx, time.Now().UTC().Truncate(time.Second).Add(t.o.Quiet), t.ledger()); err != nil {
+	if err := t.places.offers.Quiet(ctx, t.o.Quiet, t.ledger()); err != nil {
 		t.noticed() // the next term of this process tries again
 		t.o.Log.Warn("the next orchestrator may not know that Consul's KV was restored", "error", err)
 	}

@@ -32,6 +32,8 @@ type places struct {
 	ledger  kv.Entry[change.Ledger]
 	renewed bool // the ledger is as this term wrote it last
 	begun   bool
+	found   change.Ledger          // as it was when this term began
+	heard   bool                   // hosts have not answered offers of a later one
 	demands map[string]pace.Demand // of changes that wait for a place, by change
 }
 
@@ -89,7 +91,8 @@ func (p *places) begin(ctx context.Context) (r *round, err error) {
 	}()
 	if !p.renewed {
 		quiet, restored := p.ledger.Value.Quiet, p.t.sawRestore()
-		p.ledger, err = p.offers.Renew(ctx, change.Renewal{Begin: !p.begun, Known: p.t.ledger(), Restored: restored, Quiet: p.t.o.Quiet})
+		var was change.Ledger
+		p.ledger, was, err = p.offers.Renew(ctx, change.Renewal{Begin: !p.begun, Known: p.t.ledger(), Restored: restored, Quiet: p.t.o.Quiet})
 		if err != nil {
 			return nil, err
 		}
@@ -102,12 +105,34 @@ func (p *places) begin(ctx context.Context) (r *round, err error) {
 				return nil, p.stands(ctx)
 			}
 		}
+		if !p.begun {
+			p.found = was
+		}
 		p.t.watcher.Reset()
 		p.renewed, p.begun = true, true
 	}
 	p.renewed = false // until the round has ended well
 	r = &round{places: p, ledger: p.ledger}
-	return r, r.load(ctx)
+	if err := r.load(ctx); err != nil || p.heard {
+		return r, err
+	}
+	return r, p.hear(ctx, &r.State)
+}
+
+// hear ends the term if hosts have answered offers of a later ledger than the term found: Consul's KV was restored, perhaps before
+// this process began.
+func (p *places) hear(ctx context.Context, s *cluster.State) error {
+	newest := change.Newest(s)
+	if !newest.After(p.found) {
+		p.heard = true
+		return nil
+	}
+	if newest.After(p.ledger.Value) {
+		p.t.wrote(newest)
+	}
+	p.t.quiet(ctx)
+	p.t.end()
+	return p.stands(ctx)
 }
 
 // load reads the state.
