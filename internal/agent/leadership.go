@@ -1,10 +1,6 @@
 package agent
 
 import (
-	"encoding/json"
-	"errors"
-	"io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/hashicorp/go-hclog"
@@ -19,7 +15,7 @@ const leadershipFormat = 1
 // leader that lost its place while its agent was away steps down at the next start; and in
 // memory, so that a reload does not run on_lead again. One part at a time uses it.
 type leadership struct {
-	file string
+	doc durable.Doc[term]
 
 	term  term // of this process; zero: it has begun none
 	ended bool // on_lead has ended in term
@@ -27,13 +23,12 @@ type leadership struct {
 
 // term is the time in which a host leads, once.
 type term struct {
-	Format  int    `json:"format"`
 	Cluster string `json:"cluster"` // prefix and name
 	Node    string `json:"node"`
 }
 
 func newLeadership(stateDir string) *leadership {
-	return &leadership{file: filepath.Join(stateDir, "leading")}
+	return &leadership{doc: durable.NewDoc[term](filepath.Join(stateDir, "leading"), leadershipFormat)}
 }
 
 // last returns the term that began last and has not ended with on_step_down. A file that
@@ -42,18 +37,12 @@ func (l *leadership) last(log hclog.Logger) (t term, led bool) {
 	if l.term != (term{}) {
 		return l.term, true
 	}
-	doc, err := os.ReadFile(l.file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return t, false
-	}
-	if err == nil {
-		err = json.Unmarshal(doc, &t)
-	}
-	if err != nil || t.Format != leadershipFormat {
-		log.Warn("cannot read whether this host led: it counts as a former leader", "file", l.file, "error", err)
+	t, led, err := l.doc.Read()
+	if err != nil {
+		log.Warn("cannot read whether this host led: it counts as a former leader", "file", l.doc.Path(), "error", err)
 		return term{}, true
 	}
-	return t, true
+	return t, led
 }
 
 // begin begins a term, unless this process has begun it already.
@@ -61,16 +50,12 @@ func (l *leadership) begin(cluster, node string) error {
 	if l.term != (term{}) {
 		return nil
 	}
-	l.term, l.ended = term{Format: leadershipFormat, Cluster: cluster, Node: node}, false
-	return durable.WriteJSON(l.file, l.term, 0o750)
+	l.term, l.ended = term{Cluster: cluster, Node: node}, false
+	return l.doc.Save(l.term)
 }
 
 // end ends the term.
 func (l *leadership) end() error {
 	l.term, l.ended = term{}, false
-	err := os.Remove(l.file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return errors.Join(err, durable.SyncDir(filepath.Dir(l.file)))
+	return l.doc.Remove()
 }

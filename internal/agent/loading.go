@@ -5,9 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -38,7 +36,7 @@ const (
 //
 // kill -9, a crash and a power failure do not count.
 type loading struct {
-	file  string
+	doc   durable.Doc[loadingRecord]
 	rest  time.Duration
 	clock durable.Clock // of the host
 	log   hclog.Logger
@@ -52,7 +50,6 @@ type loading struct {
 }
 
 type loadingRecord struct {
-	Format int `json:"format"`
 	// Config is the digest of what the record is about.
 	Config string              `json:"config,omitempty"`
 	Mark   *loadingMark        `json:"mark,omitempty"` // templates are being loaded; nil: they are not
@@ -74,7 +71,7 @@ func newLoading(stateDir string, rest time.Duration, log hclog.Logger) *loading 
 	if rest == 0 {
 		rest = restFor
 	}
-	return &loading{file: filepath.Join(stateDir, "loading.json"), rest: rest, log: log, kills: oomKills}
+	return &loading{doc: durable.NewDoc[loadingRecord](filepath.Join(stateDir, "loading.json"), loadingFormat), rest: rest, log: log, kills: oomKills}
 }
 
 // oomKills reads the kernel's count; it has one since Linux 4.13.
@@ -196,16 +193,9 @@ func (l *loading) recent(ends []durable.Stopwatch) (recent []durable.Stopwatch) 
 
 // read returns what an earlier process left. What cannot be read counts as nothing.
 func (l *loading) read() (r loadingRecord) {
-	text, err := os.ReadFile(l.file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return r
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &r)
-	}
-	if err != nil || r.Format != loadingFormat {
-		l.log.Warn("it is not known whether the last starts of the agent succeeded", "file", l.file, "error", err)
-		return loadingRecord{}
+	r, _, err := l.doc.Load()
+	if err != nil {
+		l.log.Warn("it is not known whether the last starts of the agent succeeded", "error", err)
 	}
 	return r
 }
@@ -213,16 +203,11 @@ func (l *loading) read() (r loadingRecord) {
 // keep writes the record; for an empty one it removes the file. The caller holds mu.
 func (l *loading) keep(r loadingRecord) {
 	l.record = r
-	var err error
+	write := func() error { return l.doc.Save(r) }
 	if r.Mark == nil && r.Rest == nil && len(r.Ends) == 0 {
-		if err = os.Remove(l.file); errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
-	} else {
-		r.Format = loadingFormat
-		err = durable.WriteJSON(l.file, r, 0o700)
+		write = l.doc.Remove
 	}
-	if err != nil {
+	if err := write(); err != nil {
 		l.log.Warn("how far this start is cannot be recorded", "error", err)
 	}
 }

@@ -68,8 +68,8 @@ func TestRestAfterTwoKills(t *testing.T) {
 	s.conf.Templates[0].Contents = "less"
 	l = s.want(false, "with another configuration")
 	l.loaded()
-	if _, err := os.Stat(l.file); !os.IsNotExist(err) {
-		t.Errorf("after success %s is left: %v", l.file, err)
+	if _, err := os.Stat(l.doc.Path()); !os.IsNotExist(err) {
+		t.Errorf("after success %s is left: %v", l.doc.Path(), err)
 	}
 }
 
@@ -94,7 +94,7 @@ func TestNoRest(t *testing.T) {
 	s.rest = time.Nanosecond
 	s.kills++
 	s.want(false, "after two ends that are not close together")
-	if err := os.WriteFile(s.want(false, "at a start").file, []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(s.want(false, "at a start").doc.Path(), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s.want(false, "with a damaged record")

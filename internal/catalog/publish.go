@@ -1,8 +1,8 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -141,7 +141,6 @@ const storedFormat = 1
 
 // storedService is a file that `jorc service register` writes for the daemon.
 type storedService struct {
-	Format  int            `json:"format"`
 	Service config.Service `json:"service"`
 }
 
@@ -153,10 +152,15 @@ func storedPath(stateDir, id string) string {
 	return filepath.Join(storedDir(stateDir), url.PathEscape(id)+".json")
 }
 
+// storedDoc is the definition in a file.
+func storedDoc(path string) durable.Doc[storedService] {
+	return durable.NewDoc[storedService](path, storedFormat)
+}
+
 // store writes s for the daemon. Headers of HTTP checks may contain secrets, so
 // only the file's owner may read it.
 func store(stateDir string, s config.Service) error {
-	if err := durable.WriteJSON(storedPath(stateDir, s.ID), storedService{Format: storedFormat, Service: s}, 0o700); err != nil {
+	if err := storedDoc(storedPath(stateDir, s.ID)).Save(storedService{s}); err != nil {
 		return fmt.Errorf("store service %q: %w", s.ID, err)
 	}
 	return nil
@@ -176,14 +180,13 @@ func isStored(stateDir, id string) (bool, error) {
 
 // unstore removes a stored definition; found reports whether it existed.
 func unstore(stateDir, id string) (found bool, err error) {
-	err = os.Remove(storedPath(stateDir, id))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+	if found, err = isStored(stateDir, id); err != nil || !found {
+		return false, err
 	}
-	if err != nil {
+	if err := storedDoc(storedPath(stateDir, id)).Remove(); err != nil {
 		return false, fmt.Errorf("remove stored service %q: %w", id, err)
 	}
-	return true, durable.SyncDir(storedDir(stateDir))
+	return true, nil
 }
 
 // readStored reads all stored definitions; the error names the files that it
@@ -213,13 +216,9 @@ func readStored(stateDir string) ([]config.Service, error) {
 }
 
 func readStoredFile(path string) (config.Service, error) {
-	var f storedService
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return config.Service{}, fmt.Errorf("read stored service: %w", err)
-	}
-	if err := json.Unmarshal(data, &f); err != nil {
-		return config.Service{}, fmt.Errorf("stored service %s: %w", path, err)
+	f, found, err := storedDoc(path).Read()
+	if err != nil || !found {
+		return config.Service{}, fmt.Errorf("read stored service: %w", cmp.Or(err, fs.ErrNotExist))
 	}
 	if f.Service.Name == "" {
 		return config.Service{}, fmt.Errorf("stored service %s: no name", path)

@@ -294,7 +294,7 @@ func TestInterrupted(t *testing.T) {
 				test.retry.At = time.Now()
 				h.setRetry(test.retry)
 				h.until("the retry on the disk", func(Status) bool {
-					p, _, err := readProgress(h.progressFile())
+					p, _, err := readProgress(progressIn(h.o.StateDir))
 					return err == nil && p.Retried.At.Equal(test.retry.At)
 				})
 			}
@@ -331,7 +331,7 @@ func TestInterruptedValidation(t *testing.T) {
 	h.run()
 	h.until("the end of the validation", func(s Status) bool {
 		jobs, err := h.runner.Jobs()
-		p, _, perr := readProgress(h.progressFile())
+		p, _, perr := readProgress(progressIn(h.o.StateDir))
 		return err == nil && perr == nil && jobs[0].State == workflow.Interrupted && p.Attempt.Validation == "" && s.Phase == PhaseConverged && s.Outcome == Converged
 	})
 	want(t, "ran", h.ran(), "one@v1 two@v1 check@v1 check@v1")

@@ -20,9 +20,9 @@ import (
 // were when the host converged.
 type drift struct {
 	patterns  []pattern
-	file      string        // keeps what they were
-	interval  time.Duration // between full scans
-	pollEvery time.Duration // between comparisons while changes cannot be watched
+	doc       durable.Doc[snapshot] // keeps what they were
+	interval  time.Duration         // between full scans
+	pollEvery time.Duration         // between comparisons while changes cannot be watched
 	changed   func()
 	log       hclog.Logger
 	wake      concurrency.Signal
@@ -42,14 +42,13 @@ type drift struct {
 
 // snapshot is what the files were like.
 type snapshot struct {
-	Format  int              `json:"format"`
 	Job     string           `json:"job"` // of the attempt that it is about
 	Version string           `json:"version"`
 	Files   map[string]print `json:"files"`
 }
 
 func newDrift(paths []string, file string, interval time.Duration, changed func(), log hclog.Logger) *drift {
-	d := &drift{file: file, interval: interval, pollEvery: interval, changed: changed, log: log, wake: concurrency.NewSignal()}
+	d := &drift{doc: durable.NewDoc[snapshot](file, snapshotFormat), interval: interval, pollEvery: interval, changed: changed, log: log, wake: concurrency.NewSignal()}
 	for _, p := range paths {
 		d.patterns = append(d.patterns, newPattern(p))
 	}
@@ -67,7 +66,7 @@ func (d *drift) snapshot(ctx context.Context, job, version string) error {
 	if err != nil {
 		return err
 	}
-	s := &snapshot{Format: snapshotFormat, Job: job, Version: version, Files: files}
+	s := &snapshot{Job: job, Version: version, Files: files}
 	d.mu.Lock()
 	d.base, d.quiet, d.drifted, d.text, d.capped = s, false, nil, "", capped
 	d.mu.Unlock()
@@ -83,16 +82,16 @@ func (d *drift) load(a attempt) {
 	if len(d.patterns) == 0 || a.Stage != stageDone && a.Stage != stageInvalid && !(a.Stage == stageValidating && a.Invalid) {
 		return
 	}
-	s, err := readSnapshot(d.file)
+	s, found, err := d.doc.Load()
 	if err != nil {
 		d.log.Warn("cannot detect drift of static files until the next convergence", "error", err)
 		return
 	}
-	if s == nil || s.Job != a.Job || s.Version != a.Version {
+	if !found || s.Job != a.Job || s.Version != a.Version {
 		return
 	}
 	d.mu.Lock()
-	d.base = s
+	d.base = &s
 	d.mu.Unlock()
 }
 
@@ -131,7 +130,7 @@ func (d *drift) resume(ctx context.Context) {
 		d.log.Warn("cannot read static files", "error", err)
 		files = base.Files
 	}
-	next := &snapshot{Format: snapshotFormat, Job: base.Job, Version: base.Version, Files: files}
+	next := &snapshot{Job: base.Job, Version: base.Version, Files: files}
 	for _, path := range drifted {
 		if was, ok := base.Files[path]; ok {
 			next.Files[path] = was
@@ -291,23 +290,8 @@ const snapshotFormat = 1
 
 // save writes a snapshot down.
 func (d *drift) save(s *snapshot) error {
-	if err := durable.WriteJSON(d.file, s, 0o750); err != nil {
+	if err := d.doc.Save(*s); err != nil {
 		return fmt.Errorf("snapshot of static files: %w", err)
 	}
 	return nil
-}
-
-// readSnapshot reads one; nil when no snapshot exists.
-func readSnapshot(file string) (*snapshot, error) {
-	var s snapshot
-	found, err := readState(file, &s, func() error {
-		if s.Format != snapshotFormat {
-			return fmt.Errorf("format %d, expected %d", s.Format, snapshotFormat)
-		}
-		return nil
-	})
-	if !found {
-		return nil, err
-	}
-	return &s, nil
 }

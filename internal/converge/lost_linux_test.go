@@ -33,19 +33,16 @@ var documents = map[string]crashtest.Document{
 			return c.save()
 		},
 		Read: func(dir string) (string, error) {
-			p, _, err := readProgress(convergerIn(dir).progressFile())
+			p, _, err := readProgress(progressIn(convergerIn(dir).o.StateDir))
 			return p.Entered, err
 		},
 	},
 	"drift.json": {
 		Write: func(dir, content string) error {
-			return convergerIn(dir).drift.save(&snapshot{Format: snapshotFormat, Version: content})
+			return convergerIn(dir).drift.save(&snapshot{Version: content})
 		},
 		Read: func(dir string) (string, error) {
-			s, err := readSnapshot(convergerIn(dir).drift.file)
-			if s == nil {
-				return "", err
-			}
+			s, _, err := convergerIn(dir).drift.doc.Load()
 			return s.Version, err
 		},
 	},

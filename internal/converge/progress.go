@@ -5,11 +5,8 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -27,7 +24,6 @@ const progressFormat = 1
 // progress is what survives this process. Times in it bound pauses; nothing
 // else depends on them.
 type progress struct {
-	Format  int     `json:"format"`
 	ID      string  `json:"id"`   // of this file; part of the IDs of jobs
 	Jobs    uint64  `json:"jobs"` // counts them
 	Attempt attempt `json:"attempt"`
@@ -122,20 +118,21 @@ func (p *progress) nextJob(prefix, version string) string {
 func newProgress() progress {
 	b := make([]byte, 4)
 	_, _ = rand.Read(b) // never fails
-	return progress{Format: progressFormat, ID: hex.EncodeToString(b)}
+	return progress{ID: hex.EncodeToString(b)}
 }
 
-func (c *Converger) progressFile() string { return filepath.Join(c.o.StateDir, "converge.json") }
+// progressIn is the progress in a state directory.
+func progressIn(stateDir string) durable.Doc[progress] {
+	return durable.NewDoc[progress](filepath.Join(stateDir, "converge.json"), progressFormat)
+}
 
-// readProgress reads the file. One that is damaged, or of a newer jorc, is put
+// readProgress reads the progress. One that is damaged, or of a newer jorc, is put
 // aside: what the host runs is in the version file.
-func readProgress(path string) (p progress, fresh bool, err error) {
-	found, err := readState(path, &p, func() error {
-		if p.Format != progressFormat || p.ID == "" || strings.ContainsAny(p.ID, "/ ") {
-			return fmt.Errorf("format %d, expected %d", p.Format, progressFormat)
-		}
-		return nil
-	})
+func readProgress(doc durable.Doc[progress]) (p progress, fresh bool, err error) {
+	p, found, err := doc.Load()
+	if found && (p.ID == "" || strings.ContainsAny(p.ID, "/ ")) {
+		found, err = false, durable.SetAside(doc.Path(), fmt.Errorf("its ID is %q", p.ID))
+	}
 	switch {
 	case found:
 		return p, false, nil
@@ -147,29 +144,11 @@ func readProgress(path string) (p progress, fresh bool, err error) {
 	return newProgress(), true, err
 }
 
-// readState reads a JSON file into v. One that is damaged, or not valid, is renamed.
-func readState(path string, v any, valid func() error) (found bool, err error) {
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	if err = json.Unmarshal(data, v); err == nil {
-		err = valid()
-	}
-	if err != nil {
-		return false, durable.SetAside(path, err)
-	}
-	return true, nil
-}
-
 // load reads what is on the disk; it tries until that can be read or ctx ends.
 func (c *Converger) load(ctx context.Context) error {
 	backoff := concurrency.NewBackoff(c.timing.trouble, c.timing.maxTrouble)
 	for {
-		p, fresh, err := readProgress(c.progressFile())
+		p, fresh, err := readProgress(progressIn(c.o.StateDir))
 		err = errors.Join(err, c.removeTemp())
 		if err != nil {
 			c.log.Error("progress of convergence", "error", err)
@@ -193,7 +172,7 @@ func (c *Converger) load(ctx context.Context) error {
 // removeTemp removes what a killed process had not finished writing.
 func (c *Converger) removeTemp() error {
 	var errs []error
-	for _, path := range []string{c.progressFile(), c.drift.file, c.o.VersionFile} {
+	for _, path := range []string{progressIn(c.o.StateDir).Path(), c.drift.doc.Path(), c.o.VersionFile} {
 		errs = append(errs, durable.RemoveTempOf(path))
 	}
 	return errors.Join(errs...)
@@ -228,7 +207,7 @@ func (c *Converger) abandonStrays(ctx context.Context) {
 
 // save writes progress down.
 func (c *Converger) save() error {
-	if err := durable.WriteJSON(c.progressFile(), c.p, 0o750); err != nil {
+	if err := progressIn(c.o.StateDir).Save(c.p); err != nil {
 		return fmt.Errorf("progress of convergence cannot be written: %w", err)
 	}
 	c.unsaved = false

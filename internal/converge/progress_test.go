@@ -1,9 +1,7 @@
 package converge
 
 import (
-	"encoding/json"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -54,7 +52,11 @@ func TestJobNames(t *testing.T) {
 
 // FuzzProgress: whatever the file holds, there is progress to continue from.
 func FuzzProgress(f *testing.F) {
-	whole, err := json.Marshal(newProgress())
+	written := progressIn(f.TempDir())
+	if err := written.Save(newProgress()); err != nil {
+		f.Fatal(err)
+	}
+	whole, err := os.ReadFile(written.Path())
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -63,15 +65,15 @@ func FuzzProgress(f *testing.F) {
 	f.Add([]byte(`{"format":2,"id":"a"}`))
 	f.Add([]byte("{"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		path := filepath.Join(t.TempDir(), "converge.json")
-		if err := os.WriteFile(path, data, 0o600); err != nil {
+		doc := progressIn(t.TempDir())
+		if err := os.WriteFile(doc.Path(), data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		p, fresh, err := readProgress(path)
-		if p.ID == "" || p.Format != progressFormat || fresh != (err != nil) {
+		p, fresh, err := readProgress(doc)
+		if p.ID == "" || fresh != (err != nil) {
 			t.Errorf("got %+v, %v, %v", p, fresh, err)
 		}
-		if _, again := os.Stat(path); fresh && !os.IsNotExist(again) {
+		if _, again := os.Stat(doc.Path()); fresh && !os.IsNotExist(again) {
 			t.Error("what cannot be read is still there")
 		}
 	})

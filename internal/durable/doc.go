@@ -19,15 +19,27 @@ type Doc[T any] struct {
 	format int
 }
 
-// mostDoc bounds a document, in bytes.
-const mostDoc = 1 << 20
+// mostDoc bounds a document, in bytes: the largest are of tens of thousands of files.
+const mostDoc = 64 << 20
 
 // NewDoc returns the document at path. It does no I/O.
 func NewDoc[T any](path string, format int) Doc[T] { return Doc[T]{path, format} }
 
-// Load reads the document; found is false without one. A document that is damaged, or of another format,
-// is renamed to NAME.bad: then found is false, and the error is ErrDamaged.
+// Path returns where the document is.
+func (d Doc[T]) Path() string { return d.path }
+
+// Load is Read, and renames a document that is damaged to NAME.bad.
 func (d Doc[T]) Load() (v T, found bool, err error) {
+	v, found, err = d.Read()
+	if why, is := errors.AsType[*damage](err); is {
+		err = SetAside(d.path, why.err)
+	}
+	return v, found, err
+}
+
+// Read reads the document; found is false without one. The error is ErrDamaged for a document that is damaged, or of another
+// format: then found is false, too.
+func (d Doc[T]) Read() (v T, found bool, err error) {
 	data, err := ReadFile(d.path, mostDoc)
 	if errors.Is(err, fs.ErrNotExist) {
 		return v, false, nil
@@ -47,10 +59,19 @@ func (d Doc[T]) Load() (v T, found bool, err error) {
 	}
 	if err != nil {
 		var none T
-		return none, false, SetAside(d.path, err)
+		return none, false, &damage{d.path, err}
 	}
 	return v, true, nil
 }
+
+// damage is why a document cannot be used.
+type damage struct {
+	path string
+	err  error
+}
+
+func (d *damage) Error() string   { return fmt.Sprintf("%s is %v: %v", d.path, ErrDamaged, d.err) }
+func (d *damage) Unwrap() []error { return []error{ErrDamaged, d.err} }
 
 // SetAside renames the file at path, which cannot be used for the reason why, to NAME.bad. It returns
 // ErrDamaged with why, and what kept the file from being renamed.
@@ -74,4 +95,13 @@ func (d Doc[T]) Save(v T) error {
 		rest = append([]byte(","), rest...)
 	}
 	return WriteJSON(d.path, json.RawMessage(append(fmt.Appendf(nil, `{"format":%d`, d.format), rest...)), 0o750)
+}
+
+// Remove removes the document; none may exist.
+func (d Doc[T]) Remove() error {
+	err := os.Remove(d.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(err, SyncDir(filepath.Dir(d.path)))
 }

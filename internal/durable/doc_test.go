@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/jorc/jorc/internal/durable"
@@ -37,8 +38,10 @@ func TestDoc(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if v, found, err := d.Load(); v != (doc{}) || found || !errors.Is(err, durable.ErrDamaged) {
-			t.Errorf("%q: %+v, %v, %v", text, v, found, err)
+		for _, read := range []func() (doc, bool, error){d.Read, d.Load} {
+			if v, found, err := read(); v != (doc{}) || found || !errors.Is(err, durable.ErrDamaged) || !strings.Contains(err.Error(), path) {
+				t.Errorf("%q: %+v, %v, %v", text, v, found, err)
+			}
 		}
 		if kept, err := os.ReadFile(path + ".bad"); err != nil || string(kept) != text {
 			t.Errorf("%q was kept as %q, %v", text, kept, err)
@@ -46,6 +49,12 @@ func TestDoc(t *testing.T) {
 		if _, found, err := d.Load(); found || err != nil {
 			t.Errorf("after the damage: %v, %v", found, err)
 		}
+	}
+	if err := errors.Join(d.Save(doc{Name: "web"}), d.Remove(), d.Remove()); err != nil {
+		t.Errorf("removed twice: %v", err)
+	}
+	if _, found, err := d.Read(); found || err != nil {
+		t.Errorf("once it is removed: %v, %v", found, err)
 	}
 	if err := durable.NewDoc[[]int](path, 1).Save([]int{1}); err == nil {
 		t.Error("a list is no object")

@@ -3,10 +3,12 @@ package durable
 import (
 	"bufio"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,12 +20,14 @@ const holdEnv = "JORC_TEST_HOLD_LOCK"
 
 func TestMain(m *testing.M) {
 	if path := os.Getenv(holdEnv); path != "" {
-		if _, err := TryLock(path); err != nil {
+		lock, err := TryLock(path)
+		if err != nil {
 			_, _ = os.Stdout.WriteString(err.Error() + "\n")
 			os.Exit(1)
 		}
 		_, _ = os.Stdout.WriteString("locked\n")
-		select {}
+		_, _ = io.Copy(io.Discard, os.Stdin) // a process in which everything waits would be ended
+		runtime.KeepAlive(lock)              // its file would be closed once it is collected
 	}
 	os.Exit(m.Run())
 }
@@ -67,6 +71,11 @@ func TestTryLockOtherProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	in, err := child.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = in.Close() }()
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
 	}

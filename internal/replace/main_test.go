@@ -88,7 +88,7 @@ func (p place) strays() (found []string, err error) {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil
 			}
-			if err == nil && !d.IsDir() && (root == p.state && path != p.r.targetsFile() || strings.Contains(d.Name(), ".jorc-")) {
+			if err == nil && !d.IsDir() && (root == p.state && path != p.r.targets().Path() || strings.Contains(d.Name(), ".jorc-")) {
 				found = append(found, path)
 			}
 			return err

@@ -2,11 +2,9 @@ package replace
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -227,24 +225,22 @@ func (r *Replacer) sweep(destinations, journals []string) error {
 	return errors.Join(append(errs, r.writeTargets(before, now))...)
 }
 
-// targetsFile holds the paths of the files that were configured last.
-func (r *Replacer) targetsFile() string {
-	return filepath.Join(filepath.Dir(r.journals), "targets.json")
+// targets are the paths of the files that were configured last.
+type targets struct {
+	Paths []string `json:"paths"`
+}
+
+// targets is the document with the paths of the files that were configured last.
+func (r *Replacer) targets() durable.Doc[targets] {
+	return durable.NewDoc[targets](filepath.Join(filepath.Dir(r.journals), "targets.json"), 1)
 }
 
 func (r *Replacer) readTargets() ([]string, error) {
-	doc, err := os.ReadFile(r.targetsFile())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
+	list, _, err := r.targets().Read()
+	if err != nil && !errors.Is(err, durable.ErrDamaged) { // which is written again
 		return nil, fmt.Errorf("destinations of the last start: %w", err)
 	}
-	var list []string
-	if json.Unmarshal(doc, &list) != nil {
-		return nil, nil // it is written again
-	}
-	return slices.DeleteFunc(list, func(path string) bool { return !filepath.IsAbs(path) }), nil
+	return slices.DeleteFunc(list.Paths, func(path string) bool { return !filepath.IsAbs(path) }), nil
 }
 
 func (r *Replacer) writeTargets(before, now []string) error {
@@ -253,7 +249,7 @@ func (r *Replacer) writeTargets(before, now []string) error {
 	if slices.Equal(before, now) {
 		return nil
 	}
-	if err := durable.WriteJSON(r.targetsFile(), now, 0o750); err != nil {
+	if err := r.targets().Save(targets{now}); err != nil {
 		return fmt.Errorf("destinations of this start: %w", err)
 	}
 	return nil

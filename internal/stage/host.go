@@ -205,7 +205,7 @@ func (d *driver) load() {
 	if d.loaded {
 		return
 	}
-	r, err := readRecord(d.dir)
+	r, _, err := recordIn(d.dir).Load()
 	if err != nil {
 		d.log.Error("this host lost what it knew of the stage", "error", err)
 	}
@@ -219,7 +219,7 @@ func (d *driver) load() {
 // keep writes the record. An attempt that is over ends its grant. The caller holds mu.
 func (d *driver) keep(r record) error {
 	r = r.settled(time.Now())
-	if err := writeRecord(d.dir, r); err != nil {
+	if err := recordIn(d.dir).Save(r); err != nil {
 		return fmt.Errorf("record of stage %q: %w", d.stage, err)
 	}
 	d.record = r

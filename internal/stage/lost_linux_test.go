@@ -13,9 +13,9 @@ import (
 // documents are what this package keeps on the disk.
 var documents = map[string]crashtest.Document{
 	"record": {
-		Write: func(base, content string) error { return writeRecord(dir(base, "s"), record{Has: content}) },
+		Write: func(base, content string) error { return recordIn(dir(base, "s")).Save(record{Has: content}) },
 		Read: func(base string) (string, error) {
-			r, err := readRecord(dir(base, "s"))
+			r, _, err := recordIn(dir(base, "s")).Read()
 			return r.Has, err
 		},
 	},
@@ -29,11 +29,11 @@ var documents = map[string]crashtest.Document{
 			if err != nil {
 				return err
 			}
-			return writeRecord(d, record{Grant: change.Held{Intent: &change.Intent{ID: content}}, Intended: &attemptRecord{Files: files}})
+			return recordIn(d).Save(record{Grant: change.Held{Intent: &change.Intent{ID: content}}, Intended: &attemptRecord{Files: files}})
 		},
 		Read: func(base string) (string, error) {
 			d := dir(base, "s")
-			r, err := readRecord(d)
+			r, _, err := recordIn(d).Read()
 			if err != nil || r.Intended == nil {
 				return "", err
 			}

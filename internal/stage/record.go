@@ -1,11 +1,6 @@
 package stage
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -19,7 +14,6 @@ import (
 
 // record is what a host remembers of one of its stages, in its state directory.
 type record struct {
-	Format int `json:"format"`
 	// Has is the digest of the content on the disk, as far as it is known, and
 	// Inputs what that is made of: the digest of each input by its id.
 	Has    string           `json:"has,omitempty"`
@@ -109,32 +103,12 @@ type oldFile struct {
 // dir returns the directory of a stage's record.
 func dir(stateDir, stage string) string { return filepath.Join(stateDir, "stages", stage) }
 
-func recordFile(dir string) string { return filepath.Join(dir, "record.json") }
+// recordIn is the record in the directory of a stage.
+func recordIn(dir string) durable.Doc[record] {
+	return durable.NewDoc[record](filepath.Join(dir, "record.json"), recordFormat)
+}
 
 func oldFileName(dir string, i int) string { return filepath.Join(dir, "old-"+strconv.Itoa(i)) }
-
-// readRecord reads a record; one that does not exist is empty.
-func readRecord(dir string) (r record, err error) {
-	data, err := os.ReadFile(recordFile(dir))
-	if errors.Is(err, fs.ErrNotExist) {
-		return record{}, nil
-	}
-	if err != nil {
-		return record{}, err
-	}
-	if err := json.Unmarshal(data, &r); err != nil {
-		return record{}, fmt.Errorf("%s is damaged: %w", recordFile(dir), err)
-	}
-	if r.Format != recordFormat {
-		return record{}, fmt.Errorf("%s has format %d, this jorc reads %d", recordFile(dir), r.Format, recordFormat)
-	}
-	return r, nil
-}
-
-func writeRecord(dir string, r record) error {
-	r.Format = recordFormat
-	return durable.WriteJSON(recordFile(dir), r, 0o700)
-}
 
 // keepOld stores the present content of files.
 func keepOld(dir string, files []replace.File, compare func(replace.File) ([]byte, bool, error)) ([]oldFile, error) {

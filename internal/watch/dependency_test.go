@@ -127,7 +127,7 @@ func theirs(t *testing.T, text string) (string, error) {
 	return string(r.Output), nil
 }
 
-func ours(t *testing.T, text string, v view, p *pool) rendering {
+func ours(t *testing.T, text string, v view) rendering {
 	t.Helper()
 	o := options{
 		TemplateOptions: config.TemplateOptions{RenderTimeout: time.Minute, MaxOutput: 1 << 20, AllowEnv: []string{"SEEN_*"}},
@@ -142,17 +142,11 @@ func ours(t *testing.T, text string, v view, p *pool) rendering {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var r rendering
-	for range 6 { // hot at the end, if there is a pool
-		r = src.execute(context.Background(), v, p)
-	}
-	return r
+	return src.execute(context.Background(), v)
 }
 
 func TestLoopIsConsulTemplates(t *testing.T) {
 	t.Parallel()
-	p := newPool()
-	defer p.close()
 	for _, text := range []string{
 		`{{ range loop 3 }}{{ . }},{{ end }}`, `{{ range $i := loop 1 4 }}{{ $i }},{{ end }}`, `{{ range loop 0 }}x{{ else }}none{{ end }}`,
 		`{{ range loop "2" }}{{ . }}{{ end }}`, `{{ range loop 5 "7" }}{{ . }}{{ end }}`, `{{ range loop 3 1 }}x{{ end }}`,
@@ -161,7 +155,7 @@ func TestLoopIsConsulTemplates(t *testing.T) {
 		`{{ range loop 1.5 }}{{ end }}`, `{{ range loop "x" }}{{ end }}`, `{{ range loop }}{{ end }}`, `{{ range loop 1 2 3 }}{{ end }}`,
 	} {
 		want, err := theirs(t, text)
-		r := ours(t, text, fixed{}, p)
+		r := ours(t, text, fixed{})
 		if string(r.output) != want || (err == nil) != (r.err == nil) {
 			t.Errorf("%s = %q, %v; consul-template has %q, %v", text, r.output, r.err, want, err)
 		}
@@ -178,7 +172,7 @@ func TestFunctionsThatReachOut(t *testing.T) {
 		`{{ key "" }}{{ keyExists "" }}{{ keyOrDefault "" "d" }}{{ len (ls "") }}{{ len (service "") }}{{ file "" }}`: "falsed00",
 		`{{ key "a@b@c" }}`: "error: format", `{{ service "a b" }}`: "error: format", `{{ service "a|bad" }}`: "error: filter",
 	} {
-		r := ours(t, text, fixed{}, nil)
+		r := ours(t, text, fixed{})
 		got := string(r.output)
 		switch {
 		case r.err != nil:
@@ -198,22 +192,22 @@ func TestFunctionsThatReachOut(t *testing.T) {
 func TestExecutionSaysWhatItUses(t *testing.T) {
 	t.Parallel()
 	text := `{{ (index (service "web") 0).Port }}{{ key "a" }}{{ keyOrDefault "b" "x" }}{{ range service (key "name") }}{{ end }}`
-	r := ours(t, text, fixed{}, nil)
+	r := ours(t, text, fixed{})
 	if r.err != nil || len(r.missing) != 1 || r.used["health.service(web|passing)"] == nil {
 		t.Errorf("without data: %v, missing %v; want to wait for web", r.err, r.missing)
 	}
 	data := fixed{"health.service(web|passing)": []*dep.HealthService{{Port: 80}}, "kv.get(a)": "A", "kv.get(b)": nil, "kv.get(name)": nil}
-	r = ours(t, text, data, nil)
+	r = ours(t, text, data)
 	if r.err != nil || !reflect.DeepEqual(r.missing, map[string]string{"kv.get(name)": "does not exist"}) {
 		t.Errorf("without a name: %v, missing %v", r.err, r.missing)
 	}
 	data["kv.get(name)"], data["health.service(db|passing)"] = "db", []*dep.HealthService{}
-	r = ours(t, text, data, nil)
+	r = ours(t, text, data)
 	if r.err != nil || len(r.missing) > 0 || string(r.output) != "80Ax" || len(r.used) != 5 {
 		t.Errorf("with all data: %q, %v, missing %v, used %v", r.output, r.err, r.missing, r.used)
 	}
 	data["health.service(web|passing)"] = []*dep.HealthService{}
-	if r = ours(t, text, data, nil); r.err == nil || len(r.missing) > 0 {
+	if r = ours(t, text, data); r.err == nil || len(r.missing) > 0 {
 		t.Errorf("with an empty service: %v, missing %v; want the error of index", r.err, r.missing)
 	}
 }

@@ -119,8 +119,7 @@ type Engine struct {
 	places   []templatePlace // of the templates, in the order of the configuration
 	editNews chan edit
 	edits    *filewatch.Watcher // nil while the engine does not follow
-	hot      *pool
-	past     *snapshot // of an earlier process, until all units were rendered; nil: none
+	past     *snapshot          // of an earlier process, until all units were rendered; nil: none
 	inFlight int
 	// unrendered is the number of units that were not rendered yet.
 	unrendered int
@@ -178,7 +177,7 @@ func New(o Options) (*Engine, error) {
 		done: make(chan job), changes: make(chan batch), gates: make(chan gate), pings: make(chan struct{}),
 		editNews: make(chan edit),
 		slots:    limits(o.Templates), slotNews: make(chan slotNews),
-		settle: map[string]time.Time{}, refused: map[string]int{}, order: map[string]int{}, hot: newPool(), statuses: make([]published, len(o.Templates)),
+		settle: map[string]time.Time{}, refused: map[string]int{}, order: map[string]int{}, statuses: make([]published, len(o.Templates)),
 	}
 	for i := range o.Templates {
 		c := &o.Templates[i]

@@ -86,7 +86,7 @@ func TestFunctionsDoNotTakeAllMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r := src.execute(context.Background(), fixed{}, nil); r.err == nil {
+		if r := src.execute(context.Background(), fixed{}); r.err == nil {
 			t.Errorf("%s rendered %d bytes; want an error", text, len(r.output))
 		}
 	}

@@ -135,7 +135,7 @@ func TestTemplatesThatCallThemselvesEnd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r := src.execute(context.Background(), fixed{}, nil); r.err == nil {
+		if r := src.execute(context.Background(), fixed{}); r.err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}

@@ -103,7 +103,6 @@ func (e *Engine) end() {
 		}
 	}
 	e.sources.stop()
-	e.hot.close()
 	e.saver.finish(e.snapshot)
 }
 

@@ -80,7 +80,7 @@ func perExecution(t *testing.T, src *source) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for range times {
-		if r := src.execute(context.Background(), fixed{"kv.get(app/key-0)": "value"}, nil); r.err != nil || len(r.missing) > 0 {
+		if r := src.execute(context.Background(), fixed{"kv.get(app/key-0)": "value"}); r.err != nil || len(r.missing) > 0 {
 			t.Fatal(r.err, r.missing)
 		}
 	}

@@ -103,7 +103,7 @@ func (e *Engine) execute(ctx context.Context, t *tmpl, v view, loaded **source) 
 		}
 		*loaded = src
 	}
-	return src.execute(ctx, v, e.hot)
+	return src.execute(ctx, v)
 }
 
 // errRefused: Consul refuses what a template asks for, which it will not do otherwise

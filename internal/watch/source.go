@@ -211,7 +211,7 @@ func Check(c *config.Template) error {
 	if err != nil {
 		return err
 	}
-	r := s.execute(context.Background(), nothing{}, nil)
+	r := s.execute(context.Background(), nothing{})
 	if r.err != nil && strings.HasPrefix(r.err.Error(), parsing) {
 		return fmt.Errorf("template %q: %w", c.Name, r.err)
 	}

@@ -18,11 +18,11 @@ import (
 var documents = map[string]crashtest.Document{
 	"state of a trigger": {
 		Write: func(dir, content string) error {
-			w := &triggerWatcher{file: triggerFile(dir, "t"), log: hclog.NewNullLogger()}
+			w := &triggerWatcher{doc: triggerDoc(dir, "t"), log: hclog.NewNullLogger()}
 			return w.save(triggerState{Of: "o", Known: true, Items: map[string]string{"item": content}})
 		},
 		Read: func(dir string) (string, error) {
-			s, err := readTriggerState(triggerFile(dir, "t"), "o")
+			s, _, err := triggerDoc(dir, "t").Read()
 			return s.Items["item"], err
 		},
 	},

@@ -59,7 +59,7 @@ func (r *Runner) RunTriggers(ctx context.Context, o TriggerOptions) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	for _, t := range o.Triggers {
-		w := &triggerWatcher{r: r, conf: t, o: o, log: o.Log.With("trigger", t.Name), file: triggerFile(o.StateDir, t.Name), wake: concurrency.NewSignal()}
+		w := &triggerWatcher{r: r, conf: t, o: o, log: o.Log.With("trigger", t.Name), doc: triggerDoc(o.StateDir, t.Name), wake: concurrency.NewSignal()}
 		g.Go(func() error { return w.run(ctx) })
 	}
 	if err := g.Wait(); ctx.Err() == nil {
@@ -168,7 +168,8 @@ func Triggers(stateDir string, triggers []config.Trigger) []TriggerStatus {
 
 // savedTrigger reads the state of a trigger.
 func savedTrigger(stateDir string, t config.Trigger) (triggerState, error) {
-	return readTriggerState(triggerFile(stateDir, t.Name), triggerKind(t)+" "+triggerSubject(t))
+	s, _, err := triggerDoc(stateDir, t.Name).Read()
+	return s.about(triggerKind(t) + " " + triggerSubject(t)), err
 }
 
 // ConsulSource returns the source of a trigger on a service, a key or a prefix. The

@@ -7,9 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -30,7 +28,7 @@ type triggerWatcher struct {
 	conf config.Trigger
 	o    TriggerOptions
 	log  hclog.Logger
-	file string
+	doc  durable.Doc[triggerState]
 	seen triggerState
 	wake concurrency.Signal
 
@@ -243,52 +241,35 @@ func digest(value Item) string {
 
 // loadTriggerState reads the state of a trigger on of. A state that is damaged, or is
 // that of another object, counts as missing: the next observation is the initial
-// state. For a damaged one it logs a warning.
+// state. For a damaged one, which is renamed, it logs a warning.
 func (w *triggerWatcher) loadTriggerState(of string) (triggerState, error) {
-	s, err := readTriggerState(w.file, of)
-	if errors.Is(err, ErrDamaged) {
+	s, _, err := w.doc.Load()
+	if errors.Is(err, durable.ErrDamaged) {
 		w.log.Warn("the trigger's state is damaged: changes since it was saved start no workflow", "error", err)
-		return s, nil
+		err = nil
 	}
-	return s, err
+	return s.about(of), err
 }
 
-// triggerFile is the file with the state of a trigger.
-func triggerFile(stateDir, trigger string) string {
-	return filepath.Join(stateDir, "triggers", trigger+".json")
+// triggerFormat is the format of a triggerState.
+const triggerFormat = 1
+
+// triggerDoc is the document with the state of a trigger.
+func triggerDoc(stateDir, trigger string) durable.Doc[triggerState] {
+	return durable.NewDoc[triggerState](filepath.Join(stateDir, "triggers", trigger+".json"), triggerFormat)
 }
 
-// readTriggerState is loadTriggerState that returns ErrDamaged together with an empty
-// state.
-func readTriggerState(file, of string) (triggerState, error) {
-	empty := triggerState{Of: of}
-	data, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return empty, nil
-	}
-	if err != nil {
-		return empty, fmt.Errorf("read the trigger's state: %w", err)
-	}
-	var s triggerState
-	if err := json.Unmarshal(data, &s); err != nil || s.Of == "" {
-		return empty, fmt.Errorf("read the trigger's state in %s: %w", file, ErrDamaged)
-	}
+// about is s if it is that of a trigger on of, and an empty state otherwise.
+func (s triggerState) about(of string) triggerState {
 	if s.Of != of {
-		return empty, nil
+		return triggerState{Of: of}
 	}
-	return s, nil
+	return s
 }
 
 // save writes next to the state file and makes it the current state.
 func (w *triggerWatcher) save(next triggerState) error {
-	data, err := json.Marshal(next)
-	if err != nil {
-		return err
-	}
-	if err := durable.MkdirAll(filepath.Dir(w.file), 0o700); err != nil {
-		return fmt.Errorf("save the trigger's state: %w", err)
-	}
-	if err := durable.WriteFile(w.file, data, 0o600); err != nil {
+	if err := w.doc.Save(next); err != nil {
 		return fmt.Errorf("save the trigger's state: %w", err)
 	}
 	w.seen = next

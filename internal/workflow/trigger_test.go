@@ -374,7 +374,7 @@ func TestDamagedState(t *testing.T) {
 			stop = b.run(conf)
 			consultest.Eventually(t, "a first look", func(context.Context) error {
 				data, err := os.ReadFile(file)
-				if err == nil && !strings.Contains(string(data), `"known":true`) {
+				if err == nil && !strings.Contains(string(data), `"known": true`) {
 					err = fmt.Errorf("got %s", data)
 				}
 				return err

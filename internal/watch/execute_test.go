@@ -1,7 +1,6 @@
 package watch
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -11,8 +10,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 )
 
-// TestExecutionsAgree renders the same templates in each way there is, turn by turn, with
-// failures in between: hot, cold as consul-template does, and plain where that is possible.
+// TestExecutionsAgree: a template that calls no function of consul-template is executed without it, and writes the same.
 func TestExecutionsAgree(t *testing.T) {
 	t.Parallel()
 	texts := []string{
@@ -49,49 +47,19 @@ func TestExecutionsAgree(t *testing.T) {
 			}
 			src, asPeer := read(), read()
 			asPeer.plain = false
-			p := newPool()
-			defer p.close()
-			for turn := range 12 {
+			for _, value := range []string{"7", "not a number"} {
 				data := fixed{
-					"kv.get(k)":                   fmt.Sprint(turn),
-					"health.service(web|passing)": []*dep.HealthService{{Node: "n", Address: "10.0.0.1", Port: turn}},
+					"kv.get(k)":                   value,
+					"health.service(web|passing)": []*dep.HealthService{{Node: "n", Address: "10.0.0.1", Port: 7}},
 				}
-				if turn%5 == 4 {
-					data["kv.get(k)"] = "not a number"
+				got, want := src.execute(t.Context(), data), asPeer.execute(t.Context(), data)
+				if string(got.output) != string(want.output) || fmt.Sprint(got.err) != fmt.Sprint(want.err) {
+					t.Errorf("%q, %v; consul-template has %q, %v", got.output, got.err, want.output, want.err)
 				}
-				cold := asPeer.execute(context.Background(), data, nil)
-				for name, other := range map[string]rendering{
-					"hot": asPeer.execute(context.Background(), data, p), "plain, where possible": src.execute(context.Background(), data, p),
-				} {
-					if string(other.output) != string(cold.output) || fmt.Sprint(other.err) != fmt.Sprint(cold.err) {
-						t.Errorf("turn %d: %s %q, %v; cold %q, %v", turn, name, other.output, other.err, cold.output, cold.err)
-					}
-					if len(other.used) != len(cold.used) || len(other.missing) != len(cold.missing) {
-						t.Errorf("turn %d: %s used %v, cold %v", turn, name, other.used, cold.used)
-					}
+				if len(got.used) != len(want.used) || len(got.missing) != len(want.missing) {
+					t.Errorf("it used %v, with consul-template %v", got.used, want.used)
 				}
 			}
 		})
-	}
-}
-
-func TestPoolKeepsTheLatest(t *testing.T) {
-	t.Parallel()
-	p := newPool()
-	defer p.close()
-	o := options{TemplateOptions: config.TemplateOptions{RenderTimeout: time.Minute}}
-	for i := range hotTemplates + 20 {
-		src, err := load(&config.Template{Name: "t", Contents: `{{ toLower "X" }}`}, &o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range 6 {
-			if r := src.execute(context.Background(), fixed{}, p); string(r.output) != "x" {
-				t.Fatalf("template %d rendered %q, %v", i, r.output, r.err)
-			}
-		}
-	}
-	if got := p.order.Len(); got != hotTemplates {
-		t.Errorf("%d templates are hot; want %d", got, hotTemplates)
 	}
 }
