@@ -148,7 +148,7 @@ func orchestratorView(v orchestrator.Status) web.Orchestrator {
 		o.Last, o.Took, o.Outcome, o.Problems = r.Start, float64(r.Duration)/1000, r.Outcome, len(r.Problems)
 		o.Idle, o.Error, o.Synced, o.Failed = r.Idle, r.Error, r.Synced, r.Failed
 		for _, d := range r.Decisions {
-			o.Decisions = append(o.Decisions, web.Decision{Kind: d.Kind, Node: d.Node, Text: d.Text, Reason: d.Reason})
+			o.Decisions = append(o.Decisions, d.Decision)
 		}
 	}
 	return o

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/web"
 )
@@ -18,13 +19,13 @@ func TestOrchestratorView(t *testing.T) {
 		Cluster: "prod", Active: true, Cycles: 7, Seq: 99,
 		Last: &orchestrator.Report{
 			Start: start, Duration: 125, Outcome: orchestrator.OutcomePartial, Idle: "observe only", Error: "e", Synced: 3, Failed: 1,
-			Decisions: []orchestrator.Decided{{Kind: "a", Node: "n", Text: "t", Reason: "r"}},
+			Decisions: []orchestrator.Decided{{Decision: event.Decision{Kind: "a", Node: "n", Text: "t", Reason: "r"}}},
 			Problems:  []orchestrator.Problem{{What: "node", Name: "m", Why: "w"}},
 		},
 	})
 	want := web.Orchestrator{
 		Cluster: "prod", Active: true, Cycles: 7, Last: start, Took: 0.125, Outcome: "partial", Idle: "observe only", Error: "e", Synced: 3, Failed: 1,
-		Problems: 1, Event: 99, Decisions: []web.Decision{{Kind: "a", Node: "n", Text: "t", Reason: "r"}},
+		Problems: 1, Event: 99, Decisions: []event.Decision{{Kind: "a", Node: "n", Text: "t", Reason: "r"}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

@@ -789,7 +789,7 @@ func (w *world) planStages() {
 					return unwritten() && w.stages[name].at == at && w.stages[name].stopsAt == seen.stopsAt
 				},
 				do: func(ledger change.Ledger) {
-					for _, e := range plan.Events {
+					for _, e := range plan.Decisions {
 						w.note("%s", e.Text)
 						w.count[e.Kind]++
 					}

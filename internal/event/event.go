@@ -1,4 +1,4 @@
-// Package event has the kinds of events that an orchestrator journals, delivers to sinks, and shows.
+// Package event has what is decided, and the kinds of events that it becomes: an orchestrator journals them, delivers them to sinks, and shows them.
 package event
 
 import "slices"

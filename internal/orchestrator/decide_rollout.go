@@ -17,7 +17,7 @@ const deciderRollout = "rollout"
 // rolloutDecision is what is to be written of the rollout, with the decisions that it carries out.
 type rolloutDecision struct {
 	do        func(*kv.Txn)
-	decisions []Decision
+	decisions []event.Decision
 }
 
 // write carries a decision out, unless it could not be made.
@@ -46,13 +46,13 @@ func (g *granter) withHistory(ctx context.Context, s rollout.Stored) (rollout.St
 func (g *granter) begun(ctx context.Context, s rollout.Stored, state rollout.State, now time.Time) (*rolloutDecision, error) {
 	rollouts := g.places.rollouts
 	if next, ok := s.Adopted(now); ok {
-		return &rolloutDecision{rollouts.Replace(s, next), []Decision{{
+		return &rolloutDecision{rollouts.Replace(s, next), []event.Decision{{
 			Kind: event.ChangeBegan, Change: cluster.ChangeID(cluster.KindVersion, next.Version), AuthorUnknown: true, Before: s.Document.Version, After: next.Version,
 			Text: fmt.Sprintf("version %s was written past the rollout: %s", next.Version, adoptedText(s, next)),
 		}}}, nil
 	}
 	if next, ok := s.Budgeted(now); ok {
-		return &rolloutDecision{rollouts.Replace(s, next), []Decision{{
+		return &rolloutDecision{rollouts.Replace(s, next), []event.Decision{{
 			Kind: event.ChangePaced, Change: cluster.ChangeID(cluster.KindVersion, next.Version), After: next.Version,
 			Text: fmt.Sprintf("the rollout of %s had no policy: %s it from now on", next.Version, pacedBy(s)),
 		}}}, nil
@@ -78,7 +78,9 @@ func (g *granter) next(ctx context.Context, s rollout.Stored, state rollout.Stat
 	}
 	decided := rolloutDecision{do: rollouts.ReplaceRecorded(s, plan.Document, state, names, now)}
 	for _, p := range plan.Decisions {
-		decided.decisions = append(decided.decisions, Decision{Kind: p.Kind, Change: cluster.ChangeID(cluster.KindVersion, s.Document.Version), Text: p.Text, Reason: p.Reason, After: plan.Document.Version})
+		d := p.Decision
+		d.Change, d.After = cluster.ChangeID(cluster.KindVersion, s.Document.Version), plan.Document.Version
+		decided.decisions = append(decided.decisions, d)
 	}
 	return &decided, nil
 }
@@ -106,7 +108,7 @@ func (g *granter) ended(ctx context.Context, s rollout.Stored, state rollout.Sta
 	}
 	f := s.Ended(state)
 	ended := rolloutDecision{do: g.places.rollouts.Record(s, f, names)}
-	one := Decision{Kind: event.ChangeEnded, Change: cluster.ChangeID(cluster.KindVersion, f.Version), Reason: f.Why, Before: f.Version}
+	one := event.Decision{Kind: event.ChangeEnded, Change: cluster.ChangeID(cluster.KindVersion, f.Version), Reason: f.Why, Before: f.Version}
 	switch f.Outcome {
 	case rollout.OutcomeDone: // its event was journalled when it was decided
 		return &ended, nil
@@ -115,7 +117,7 @@ func (g *granter) ended(ctx context.Context, s rollout.Stored, state rollout.Sta
 	default:
 		one.Text = "the rollout of " + f.Version + " ended before all members ran it"
 	}
-	ended.decisions = []Decision{one}
+	ended.decisions = []event.Decision{one}
 	return &ended, nil
 }
 

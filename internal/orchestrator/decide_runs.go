@@ -11,6 +11,7 @@ import (
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
@@ -42,9 +43,9 @@ func (g *granter) planRuns(ctx context.Context, r *round) (again time.Time, err 
 			return r.State, g.members.list(&r.State, g.lastView()), err
 		},
 		Barred: func(node string) string { return budget.Barred(&r.State, node) },
-		Commit: func(ctx context.Context, decided []runs.Decision, offers runs.Offers, do func(*kv.Txn)) error {
+		Commit: func(ctx context.Context, decided []event.Decision, offers runs.Offers, do func(*kv.Txn)) error {
 			wrote = true
-			return r.write(ctx, transaction{by: deciderRuns, decisions: runDecisions(decided), offers: offers.Any, offered: offers.Disturbed, do: func(t *kv.Txn) {
+			return r.write(ctx, transaction{by: deciderRuns, decisions: decided, offers: offers.Any, offered: offers.Disturbed, do: func(t *kv.Txn) {
 				if offers.Any {
 					change.Fence(t, r.State.Indexes)
 				}
@@ -84,18 +85,6 @@ func (g *granter) planRuns(ctx context.Context, r *round) (again time.Time, err 
 func fatal(ctx context.Context, err error) bool {
 	ends := []error{kv.ErrConflict, kv.ErrLockLost, consul.ErrOutcomeUnknown, consul.ErrUnreachable, consul.ErrRateLimited}
 	return err != nil && (ctx.Err() != nil || slices.ContainsFunc(ends, func(e error) bool { return errors.Is(err, e) }))
-}
-
-// runDecisions are decisions about runs as a journal has them.
-func runDecisions(decided []runs.Decision) []Decision {
-	all := make([]Decision, len(decided))
-	for i, d := range decided {
-		all[i] = Decision{Kind: d.Kind, Node: d.Node, Text: d.Text, After: d.Run}
-		if d.Run != "" {
-			all[i].Change = cluster.RunChange(d.Run)
-		}
-	}
-	return all
 }
 
 // counted has it counted who is out of service, in a cluster with a budget.

@@ -1,7 +1,6 @@
 package orchestrator
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,11 +85,7 @@ func (g *granter) stage(ctx context.Context, r *round, name string) (gate string
 	if do == nil {
 		return gate, plan.Again, demand.Open == 0 && plan.Book.Step == nil, nil
 	}
-	decisions := make([]Decision, len(plan.Events))
-	for i, e := range plan.Events {
-		decisions[i] = Decision{Kind: e.Kind, Change: cluster.FilesChange(name), Node: e.Node, Text: e.Text, After: cmp.Or(e.Node, name)}
-	}
-	return gate, now, false, r.grant(ctx, deciderStages, decisions, grants, do, func(t *kv.Txn) {
+	return gate, now, false, r.grant(ctx, deciderStages, plan.Decisions, grants, do, func(t *kv.Txn) {
 		if len(grants) > 0 {
 			change.Fence(t, r.State.Indexes)
 		}

@@ -12,26 +12,13 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/text"
 )
 
-// Decision is one thing that was decided; it becomes an event.
-type Decision struct {
-	Kind     string `json:"kind"`             // of the event
-	Change   string `json:"change,omitempty"` // the id of the change that it is about
-	Node     string `json:"node,omitempty"`
-	Service  string `json:"service,omitempty"`
-	Category string `json:"category,omitempty"`
-	Text     string `json:"text"`             // what: "batch 2 of 3 begins"
-	Reason   string `json:"reason,omitempty"` // why
-	Before   string `json:"before,omitempty"`
-	After    string `json:"after,omitempty"`
-	// AuthorUnknown: it is about a change whose author is not recorded.
-	AuthorUnknown bool `json:"author_unknown,omitempty"`
-}
-
-func (d Decision) event(at time.Time) Event {
+// eventOf is the event of a decision.
+func eventOf(d event.Decision, at time.Time) Event {
 	what := d.Text
 	if d.Reason != "" {
 		what += ": " + d.Reason
@@ -42,16 +29,16 @@ func (d Decision) event(at time.Time) Event {
 }
 
 // decisionEvents returns the events of decisions; at is their time, zero: the one of the journal's entry.
-func decisionEvents(all []Decision, at time.Time) []Event {
+func decisionEvents(all []event.Decision, at time.Time) []Event {
 	events := make([]Event, len(all))
 	for i, d := range all {
-		events[i] = d.event(at)
+		events[i] = eventOf(d, at)
 	}
 	return events
 }
 
 // bounded is d with texts that a transaction has room for.
-func (d Decision) bounded() Decision {
+func bounded(d event.Decision) event.Decision {
 	for _, s := range []*string{&d.Kind, &d.Change, &d.Node, &d.Service, &d.Category, &d.Text, &d.Reason, &d.Before, &d.After} {
 		*s = text.Truncate(*s, maxText)
 	}
@@ -76,9 +63,9 @@ type outbox struct {
 
 // delivery is the document of decisions of one transaction.
 type delivery struct {
-	By        string     `json:"by"` // the decider
-	At        time.Time  `json:"at"`
-	Decisions []Decision `json:"decisions"`
+	By        string           `json:"by"` // the decider
+	At        time.Time        `json:"at"`
+	Decisions []event.Decision `json:"decisions"`
 }
 
 type waitingDecisions struct {
@@ -98,7 +85,7 @@ func newOutbox(s *kv.Store, epoch uint64) *outbox {
 
 // commit carries out do and keeps the decisions for the journal, both or neither. It returns what kv.Txn.Commit
 // returns.
-func (o *outbox) commit(ctx context.Context, by string, decisions []Decision, do func(*kv.Txn)) (*kv.Result, error) {
+func (o *outbox) commit(ctx context.Context, by string, decisions []event.Decision, do func(*kv.Txn)) (*kv.Result, error) {
 	if len(decisions) == 0 {
 		t := o.store.Txn()
 		do(t)
@@ -113,7 +100,7 @@ func (o *outbox) commit(ctx context.Context, by string, decisions []Decision, do
 	doc := o.tree.At(name)
 	w := waitingDecisions{key: doc.Key(), delivery: delivery{By: by, At: time.Now().UTC().Truncate(time.Millisecond)}}
 	for _, d := range decisions {
-		w.Decisions = append(w.Decisions, d.bounded())
+		w.Decisions = append(w.Decisions, bounded(d))
 	}
 	t := o.store.Txn()
 	do(t)

@@ -12,6 +12,7 @@ import (
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
@@ -257,7 +258,7 @@ func (r *round) forget(gone func(change string) bool) {
 // transaction is what a round writes at once.
 type transaction struct {
 	by        string // the decider, as reports show it
-	decisions []Decision
+	decisions []event.Decision
 	grants    []change.Next // of at most change.PerTransaction hosts
 	offers    bool          // hosts are offered something beside grants
 	offered   []string      // the hosts that are offered something for which they go out of service
@@ -300,7 +301,7 @@ func (r *round) write(ctx context.Context, t transaction) error {
 
 // grant writes what hosts are granted, some forty at a time, and what is decided: do and the decisions are part of the first
 // transaction, fence of each. It returns what write returns; what was written before stays.
-func (r *round) grant(ctx context.Context, by string, decisions []Decision, next []change.Next, do, fence func(*kv.Txn)) error {
+func (r *round) grant(ctx context.Context, by string, decisions []event.Decision, next []change.Next, do, fence func(*kv.Txn)) error {
 	for first := true; first || len(next) > 0; first = false {
 		part, offered, free := r.part(next)
 		next = next[len(part):]

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/text"
 )
@@ -52,10 +53,7 @@ type Report struct {
 // Decided is one decision in a report.
 type Decided struct {
 	Decider string `json:"decider"`
-	Kind    string `json:"kind"`
-	Node    string `json:"node,omitempty"`
-	Text    string `json:"text"`
-	Reason  string `json:"reason,omitempty"`
+	event.Decision
 }
 
 // Problem is a node, document or decider that failed.
@@ -82,10 +80,10 @@ func (r *Report) problem(what, name string, err error) {
 	}
 }
 
-func (r *Report) decided(decider string, all []Decision) {
+func (r *Report) decided(decider string, all []event.Decision) {
 	r.Decided += len(all)
 	for _, d := range all[:min(len(all), maxListed-len(r.Decisions))] {
-		r.Decisions = append(r.Decisions, Decided{Decider: decider, Kind: short(d.Kind), Node: short(d.Node), Text: short(d.Text), Reason: short(d.Reason)})
+		r.Decisions = append(r.Decisions, Decided{decider, event.Decision{Kind: short(d.Kind), Node: short(d.Node), Text: short(d.Text), Reason: short(d.Reason)}})
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/jorc/jorc/internal/event"
 )
 
 // TestLongReports: reports that say as much as they can are kept as far as there
@@ -12,9 +14,9 @@ import (
 func TestLongReports(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("ü", 1000)
-	said := make([]Decision, 30)
+	said := make([]event.Decision, 30)
 	for i := range said {
-		said[i] = Decision{Kind: "said_" + long, Node: long, Text: fmt.Sprint(i, long), Reason: long}
+		said[i] = event.Decision{Kind: "said_" + long, Node: long, Text: fmt.Sprint(i, long), Reason: long}
 	}
 	const cycles = 12
 	var k reports

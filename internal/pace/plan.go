@@ -15,13 +15,11 @@ import (
 	"github.com/jorc/jorc/internal/text"
 )
 
-// Decision is one thing that a plan decided, for people.
+// Decision is one thing that a plan decided about hosts.
 type Decision struct {
-	Kind   string   `json:"kind"` // of the event
-	Text   string   `json:"text"`
-	Reason string   `json:"reason,omitempty"`
-	Nodes  []string `json:"nodes,omitempty"` // that it is about, the first of them
-	Count  int      `json:"count"`           // all of them
+	event.Decision
+	Nodes []string `json:"nodes,omitempty"` // that it is about, the first of them
+	Count int      `json:"count"`           // all of them
 }
 
 // Next is what a change becomes. There are no offers of it before that is written.
@@ -168,9 +166,7 @@ func names(all []Member) []string {
 const MostNames = 10
 
 func (v *Survey) record(kind, reason string, about []Member, format string, args ...any) {
-	v.decisions = append(v.decisions, Decision{
-		Kind: kind, Text: fmt.Sprintf(format, args...), Reason: reason, Nodes: names(about), Count: len(about),
-	})
+	v.decisions = append(v.decisions, Decision{event.Decision{Kind: kind, Text: fmt.Sprintf(format, args...), Reason: reason}, names(about), len(about)})
 }
 
 // decide changes the progress: first what forbids, then what allows.

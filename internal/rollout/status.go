@@ -190,9 +190,8 @@ func Foresee(d Document, s State, now time.Time) []pace.Decision {
 	if !d.Paced() {
 		p := newPlanner(d, s, now)
 		all := p.admitted(func(m ranked) bool { return !m.in.Settled() })
-		return []pace.Decision{{
-			Kind: event.ChangeStepBegan, Text: "all at once: " + text.Count(len(all), "member is", "members are") + " admitted", Nodes: names(all), Count: len(all),
-		}}
+		one := event.Decision{Kind: event.ChangeStepBegan, Text: "all at once: " + text.Count(len(all), "member is", "members are") + " admitted"}
+		return []pace.Decision{{Decision: one, Nodes: names(all), Count: len(all)}}
 	}
 	d.Promoted, d.Policy, d.Gate = true, d.Policy.WithoutGates(), nil
 	var steps []pace.Decision

@@ -50,7 +50,7 @@ type Observed struct {
 
 // Commit carries out do, with which hosts are offered something or nothing, and records decisions, both or neither. An error
 // is a kv.ConflictError when something did not hold; nothing was done then.
-type Commit func(ctx context.Context, decisions []Decision, offers Offers, do func(*kv.Txn)) error
+type Commit func(ctx context.Context, decisions []event.Decision, offers Offers, do func(*kv.Txn)) error
 
 // Offers is what one transaction offers hosts.
 type Offers struct {
@@ -104,7 +104,7 @@ func NewDecider(grace time.Duration, log hclog.Logger) *Decider {
 // overtook is decided again the next time. Errors are those of package kv;
 // what was written before stays, and nothing depends on the rest being written
 // too.
-func (d *Decider) Decide(ctx context.Context, store *kv.Store, o Observed) ([]Decision, error) {
+func (d *Decider) Decide(ctx context.Context, store *kv.Store, o Observed) ([]event.Decision, error) {
 	r := New(store)
 	if d.store != store { // another lock: another orchestrator may have written in between
 		d.store, d.cache, d.queues, d.timetables = store, map[string]*loaded{}, nil, nil
@@ -341,7 +341,7 @@ func (d *Decider) applyRules(ctx context.Context, r *Runs, st *readState, p prof
 		gone.Gone = true
 		run.Rule = &gone
 		st.changed[id] = true
-		st.decisions = append(st.decisions, Decision{Kind: event.RuleGone, Run: id, Text: fmt.Sprintf("rule %q no longer exists", gone.Name)})
+		st.decisions = append(st.decisions, decided{Decision: decide(event.RuleGone, id, "", fmt.Sprintf("rule %q no longer exists", gone.Name))})
 	}
 }
 
@@ -365,7 +365,7 @@ func (d *Decider) addRule(ctx context.Context, r *Runs, st *readState, rule Rule
 	st.loaded[id] = l
 	st.changed[id] = true
 	st.index[id] = kv.Entry[string]{}
-	st.decisions = append(st.decisions, Decision{Kind: event.RuleAdded, Run: id, Text: fmt.Sprintf("rule %q: workflow %q", rule.Name, rule.Workflow)})
+	st.decisions = append(st.decisions, decided{Decision: decide(event.RuleAdded, id, "", fmt.Sprintf("rule %q: workflow %q", rule.Name, rule.Workflow))})
 	return nil
 }
 
@@ -379,7 +379,7 @@ const (
 
 // prune forgets runs that ended long ago, looking for them when one has ended
 // and every hour.
-func (d *Decider) prune(ctx context.Context, r *Runs, now time.Time) ([]Decision, error) {
+func (d *Decider) prune(ctx context.Context, r *Runs, now time.Time) ([]event.Decision, error) {
 	if due := d.pruned.Add(pruneEvery); now.Before(due) {
 		d.wake(due)
 		return nil, nil
@@ -408,7 +408,7 @@ func (d *Decider) prune(ctx context.Context, r *Runs, now time.Time) ([]Decision
 		}
 		marks.Delete(r.ended.At(id).Key())
 	}
-	decisions := []Decision{{Kind: event.RunPruned, Text: fmt.Sprintf("%s forgotten: %s", text.Count(len(all), "run that ended long ago is", "runs that ended long ago are"), several(all))}}
+	decisions := []event.Decision{decide(event.RunPruned, "", "", fmt.Sprintf("%s forgotten: %s", text.Count(len(all), "run that ended long ago is", "runs that ended long ago are"), several(all)))}
 	if err := d.commitWith(ctx, marks, decisions, Offers{}); err != nil {
 		return nil, d.unpruned(err)
 	}

@@ -63,7 +63,7 @@ func TestPlanMaxFailures(t *testing.T) {
 	if want := "2 of 6 members failed or were lost, at most 1 may; 3 did not start"; r.Why != want {
 		t.Errorf("got %q, want %q", r.Why, want)
 	}
-	if n := slices.IndexFunc(w.told, func(d Decision) bool { return d.Kind == event.ChangeStopped }); n < 0 {
+	if n := slices.IndexFunc(w.told, func(d decided) bool { return d.Kind == event.ChangeStopped }); n < 0 {
 		t.Error("no event says that the run stopped")
 	}
 }

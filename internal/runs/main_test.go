@@ -17,6 +17,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
@@ -54,7 +55,7 @@ type site struct {
 
 	mu   sync.Mutex
 	away map[string]bool // members whose agent is down
-	told []Decision
+	told []event.Decision
 	errs []error
 	bell chan struct{}
 }
@@ -162,7 +163,7 @@ func (x *site) term(held *kv.Lease, client *consul.Client, node string, d *Decid
 }
 
 // decide is one cycle.
-func (x *site) decide(ctx context.Context, store *kv.Store, client *consul.Client, node string, d *Decider) ([]Decision, error) {
+func (x *site) decide(ctx context.Context, store *kv.Store, client *consul.Client, node string, d *Decider) ([]event.Decision, error) {
 	o, err := x.observe(ctx, client, node)
 	if err != nil {
 		return nil, err
@@ -288,9 +289,9 @@ func (x *site) set(key, text string) {
 }
 
 // wasTold waits for a decision of that kind about node, or about no node.
-func (x *site) wasTold(kind, node string) Decision {
+func (x *site) wasTold(kind, node string) event.Decision {
 	x.t.Helper()
-	var found Decision
+	var found event.Decision
 	consultest.Eventually(x.t, kind+" about "+node, func(context.Context) error {
 		x.mu.Lock()
 		defer x.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/text"
 )
@@ -45,15 +46,23 @@ type Active struct {
 	Back   map[string]Job // jobs that were taken back, by node
 }
 
-// Decision is something that was decided, or found, for people.
-type Decision struct {
-	Kind string `json:"kind"`
-	Run  string `json:"run,omitempty"`
-	Node string `json:"node,omitempty"`
-	Text string `json:"text"`
-
+// decided is something that was decided, or found, of a run; without one it is about rules or about all runs.
+type decided struct {
+	event.Decision
 	nodes []string // members that are given something to do
 }
+
+// decide returns a decision about a run; empty: about none.
+func decide(kind, run, node, text string) event.Decision {
+	d := event.Decision{Kind: kind, Node: node, Text: text, After: run}
+	if run != "" {
+		d.Change = cluster.RunChange(run)
+	}
+	return d
+}
+
+// run is that of the decision; empty: it is about none.
+func (d decided) run() string { return d.After }
 
 // Changes is the result of a plan: only what differs from what is stored.
 type Changes struct {
@@ -62,7 +71,7 @@ type Changes struct {
 	Jobs      map[string]map[string]Job    // run → node → job
 	Tails     map[string]map[string]string // run → node → what its last task printed
 	Queues    map[string]Queue             // by node
-	Decisions []Decision
+	Decisions []decided
 	// Denied are the runs that only the budget keeps from beginning on members.
 	Denied []pace.Demand
 	// Again is when time alone settles a member or opens a window; zero: it does not.
@@ -181,7 +190,7 @@ func (p *planner) putQueue(node string, q Queue) {
 }
 
 func (p *planner) decide(kind, run, node, text string) {
-	p.out.Decisions = append(p.out.Decisions, Decision{Kind: kind, Run: run, Node: node, Text: text})
+	p.out.Decisions = append(p.out.Decisions, decided{Decision: decide(kind, run, node, text)})
 }
 
 func set[T any](m map[string]map[string]T, a, b string, v T) {

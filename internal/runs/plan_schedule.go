@@ -312,8 +312,8 @@ func (p *planner) takenBack(a *Active, rules *pace.Survey, node string, j Job) b
 }
 
 // scheduled is the decision that a run goes to nodes.
-func scheduled(r *Run, nodes []string) Decision {
-	return Decision{Kind: event.ChangeStepBegan, Run: r.ID, Text: fmt.Sprintf("workflow %q on %s", r.Request.Workflow, several(nodes)), nodes: nodes}
+func scheduled(r *Run, nodes []string) decided {
+	return decided{decide(event.ChangeStepBegan, r.ID, "", fmt.Sprintf("workflow %q on %s", r.Request.Workflow, several(nodes))), nodes}
 }
 
 // pass passes a cancellation on to a node, or removes the job from the queue if it

@@ -30,7 +30,7 @@ type world struct {
 	runs    map[string]Active
 	queues  map[string]Queue
 	tails   map[string]string
-	told    []Decision
+	told    []decided
 	times   map[string]int // how often a job was enqueued
 
 	t        *testing.T

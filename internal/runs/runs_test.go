@@ -262,7 +262,7 @@ func TestDamaged(t *testing.T) {
 		wrong := map[string]int{}
 		for _, d := range x.told {
 			if d.Kind == event.RunUnreadable {
-				wrong[d.Run]++
+				wrong[d.After]++
 			}
 		}
 		if len(wrong) != 4 || wrong[""]+wrong["bad"]+wrong["newer"]+wrong["none"] != 4 {

@@ -98,7 +98,7 @@ func (d *Decider) NextDue() time.Time { return d.due }
 // and due time. While the cluster is paused, and while the rule's run before is in
 // progress, nothing starts; due times that pass are missed. It reads the timetables once
 // per term and after each write.
-func (d *Decider) startDue(ctx context.Context, r *Runs, o Observed, now time.Time) (done []Decision, err error) {
+func (d *Decider) startDue(ctx context.Context, r *Runs, o Observed, now time.Time) (done []event.Decision, err error) {
 	d.due, d.schedules = time.Time{}, map[string]RuleSchedule{}
 	rules, bad := ParseRules(o.State.Profile.Params[ParamRules])
 	if err := d.readTimetables(ctx, r); err != nil {
@@ -140,7 +140,7 @@ func (d *Decider) readTimetables(ctx context.Context, r *Runs) error {
 }
 
 // startRule handles the due time of one rule.
-func (d *Decider) startRule(ctx context.Context, r *Runs, o Observed, rule Rule, now time.Time) ([]Decision, error) {
+func (d *Decider) startRule(ctx context.Context, r *Runs, o Observed, rule Rule, now time.Time) ([]event.Decision, error) {
 	s, err := schedule.Parse(rule.Schedule, rule.Zone)
 	if err != nil {
 		return nil, err
@@ -171,7 +171,7 @@ func (d *Decider) startRule(ctx context.Context, r *Runs, o Observed, rule Rule,
 	}
 	t := r.store.Txn()
 	due := step.Handled.UTC().Format(time.RFC3339)
-	var decisions []Decision
+	var decisions []event.Decision
 	switch {
 	case step.Start:
 		next.Run = rule.dueID(step.Handled)
@@ -191,9 +191,9 @@ func (d *Decider) startRule(ctx context.Context, r *Runs, o Observed, rule Rule,
 		if step.Missed {
 			text = fmt.Sprintf("rule %q missed its due time %s and starts now: workflow %q", rule.Name, due, rule.Workflow)
 		}
-		decisions = append(decisions, Decision{Kind: event.RuleDue, Run: run.ID, Text: text})
+		decisions = append(decisions, decide(event.RuleDue, run.ID, "", text))
 	case step.Missed:
-		decisions = append(decisions, Decision{Kind: event.RuleMissed, Text: fmt.Sprintf("rule %q missed its due time %s, which is skipped", rule.Name, due)})
+		decisions = append(decisions, decide(event.RuleMissed, "", "", fmt.Sprintf("rule %q missed its due time %s, which is skipped", rule.Name, due)))
 	}
 	doc.SwapIn(t, leaf.Entry, next)
 	d.noteSchedule(rule, s, next)
@@ -216,7 +216,7 @@ func (d *Decider) wake(t time.Time) {
 // commitDue commits t with its decisions and returns them; the timetables are read
 // again after it. It is not an error if they have changed since they were read: the
 // next cycle decides again.
-func (d *Decider) commitDue(ctx context.Context, t *kv.Txn, decisions []Decision) ([]Decision, error) {
+func (d *Decider) commitDue(ctx context.Context, t *kv.Txn, decisions []event.Decision) ([]event.Decision, error) {
 	d.timetables = nil
 	d.hook("due")
 	err := d.commitWith(ctx, t, decisions, Offers{})

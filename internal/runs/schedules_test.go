@@ -22,7 +22,7 @@ type timed struct {
 	*site
 	store *kv.Store
 	d     *Decider
-	told  []Decision
+	told  []event.Decision
 }
 
 func newTimed(t *testing.T, rules string) *timed {

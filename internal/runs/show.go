@@ -394,7 +394,7 @@ type readState struct {
 	damaged   []string        // nodes whose queues are rebuilt
 	closed    map[string]bool // nodes whose results are of a newer jorc
 	changed   map[string]bool // runs that differ from what was read before there is a plan
-	decisions []Decision      // about runs that differ so
+	decisions []decided       // about runs that differ so
 	notes     []note
 }
 

@@ -9,13 +9,14 @@ import (
 
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/kv"
 )
 
 // write writes changes, each with the decisions that it carries out, and
 // returns the decisions that were written. What another write overtook is left out,
 // and so is all that depends on it.
-func (d *Decider) write(ctx context.Context, r *Runs, st *readState, c Changes) ([]Decision, error) {
+func (d *Decider) write(ctx context.Context, r *Runs, st *readState, c Changes) ([]event.Decision, error) {
 	w := &written{
 		overtaken: map[string]phase{}, changed: map[string]bool{}, open: append(st.decisions, c.Decisions...),
 	}
@@ -245,8 +246,8 @@ type written struct {
 	overtaken map[string]phase // runs of which something was not written, with the first phase of that
 	changed   map[string]bool  // runs of which something was to be written
 	ended     bool             // a run ended
-	open      []Decision       // not yet recorded
-	recorded  []Decision
+	open      []decided        // not yet recorded
+	recorded  []event.Decision
 }
 
 func (w *written) overtake(g group) {
@@ -264,20 +265,20 @@ func (w *written) late(g group) bool {
 
 // about are the decisions that groups carry out. Of members that are given
 // something to do it names the members that groups are about.
-func (w *written) about(st *readState, groups []group) []Decision {
-	var all []Decision
+func (w *written) about(st *readState, groups []group) []event.Decision {
+	var all []event.Decision
 	for _, d := range w.open {
 		if len(d.nodes) == 0 {
-			if slices.ContainsFunc(groups, func(g group) bool { return g.about(d.Run, d.Node) }) {
-				all = append(all, d)
+			if slices.ContainsFunc(groups, func(g group) bool { return g.about(d.run(), d.Node) }) {
+				all = append(all, d.Decision)
 			}
 			continue
 		}
 		here := slices.DeleteFunc(slices.Clone(d.nodes), func(node string) bool {
-			return !slices.ContainsFunc(groups, func(g group) bool { return g.about(d.Run, node) })
+			return !slices.ContainsFunc(groups, func(g group) bool { return g.about(d.run(), node) })
 		})
 		if len(here) > 0 {
-			all = append(all, scheduled(&st.loaded[d.Run].active.Run, here))
+			all = append(all, scheduled(&st.loaded[d.run()].active.Run, here).Decision)
 		}
 	}
 	return all
@@ -334,7 +335,7 @@ func (d *Decider) commit(ctx context.Context, r *Runs, st *readState, groups []g
 }
 
 // commitGroups commits groups, which are in t, with the decisions that they carry out.
-func (d *Decider) commitGroups(ctx context.Context, t *kv.Txn, groups []group, decisions []Decision) error {
+func (d *Decider) commitGroups(ctx context.Context, t *kv.Txn, groups []group, decisions []event.Decision) error {
 	var offers Offers
 	for _, g := range groups {
 		offers.Any = offers.Any || g.offers
@@ -346,7 +347,7 @@ func (d *Decider) commitGroups(ctx context.Context, t *kv.Txn, groups []group, d
 }
 
 // commitWith commits t and records decisions with it.
-func (d *Decider) commitWith(ctx context.Context, t *kv.Txn, decisions []Decision, offers Offers) error {
+func (d *Decider) commitWith(ctx context.Context, t *kv.Txn, decisions []event.Decision, offers Offers) error {
 	if d.commits == nil {
 		_, err := t.Commit(ctx)
 		return err
@@ -356,7 +357,7 @@ func (d *Decider) commitWith(ctx context.Context, t *kv.Txn, decisions []Decisio
 
 // note is something that is wrong, of which nothing is to be written.
 type note struct {
-	Decision
+	event.Decision
 
 	what string
 }
@@ -364,7 +365,7 @@ type note struct {
 // warn notes what is wrong, once for each text.
 func (st *readState) warn(d *Decider, kind, what, run, text string) {
 	if d.recorded[what] != text {
-		st.notes = append(st.notes, note{Decision{Kind: kind, Run: run, Text: text}, what})
+		st.notes = append(st.notes, note{decide(kind, run, "", text), what})
 	}
 }
 
@@ -373,11 +374,11 @@ func (d *Decider) clear(what string) { delete(d.recorded, what) }
 
 // recordNotes records what is wrong; what cannot be recorded is recorded the next
 // time.
-func (d *Decider) recordNotes(ctx context.Context, st *readState) ([]Decision, error) {
+func (d *Decider) recordNotes(ctx context.Context, st *readState) ([]event.Decision, error) {
 	if len(st.notes) == 0 {
 		return nil, nil
 	}
-	var all []Decision
+	var all []event.Decision
 	for _, n := range st.notes {
 		all = append(all, n.Decision)
 	}

@@ -150,13 +150,6 @@ type State struct {
 	Places *pace.Account
 }
 
-// Event is one thing that a plan decided, for people.
-type Event struct {
-	Kind string
-	Node string
-	Text string
-}
-
 // Planned is what Plan decided.
 type Planned struct {
 	Book  Book
@@ -166,9 +159,9 @@ type Planned struct {
 	// Offers and Withdrawals are the hosts of Grants. There are no offers of a stage whose stops change.
 	Offers, Withdrawals []string
 	// Denied are hosts that only the budget of the cluster keeps from an offer.
-	Denied []string
-	Events []Event
-	Again  time.Time // when time alone changes what is decided; zero: it does not
+	Denied    []string
+	Decisions []event.Decision
+	Again     time.Time // when time alone changes what is decided; zero: it does not
 }
 
 // planner is a plan in the making.
@@ -560,5 +553,7 @@ func (p *planner) finish() {
 }
 
 func (p *planner) event(kind, node, format string, args ...any) {
-	p.Events = append(p.Events, Event{Kind: kind, Node: node, Text: fmt.Sprintf("stage %q: ", p.Stage) + fmt.Sprintf(format, args...)})
+	p.Decisions = append(p.Decisions, event.Decision{
+		Kind: kind, Change: cluster.FilesChange(p.Stage), Node: node, Text: fmt.Sprintf("stage %q: ", p.Stage) + fmt.Sprintf(format, args...), After: cmp.Or(node, p.Stage),
+	})
 }

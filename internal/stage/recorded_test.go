@@ -48,8 +48,8 @@ func (w *world) record(s stage.State, p stage.Planned) {
 	}
 	kind := "grants"
 	switch {
-	case len(p.Events) > 0:
-		kind = p.Events[0].Kind
+	case len(p.Decisions) > 0:
+		kind = p.Decisions[0].Kind
 	case len(p.Offers) > 0 && len(p.Withdrawals) > 0:
 		kind = "offers and withdrawals"
 	case len(p.Offers) > 0:
@@ -74,10 +74,10 @@ func offerOf(h stage.Host) change.Grant { return h.Grants.Value.Of(cluster.Files
 
 // plannedLines is what was decided: events, grants, and both documents.
 func plannedLines(p stage.Planned) (lines []recorded.Line) {
-	if len(p.Events)+len(p.Offers)+len(p.Withdrawals) == 0 {
+	if len(p.Decisions)+len(p.Offers)+len(p.Withdrawals) == 0 {
 		return nil
 	}
-	for _, e := range p.Events {
+	for _, e := range p.Decisions {
 		lines = append(lines, recorded.Line{Word: "event", Value: []string{e.Kind, e.Node, e.Text}})
 	}
 	for _, node := range slices.Sorted(slices.Values(p.Offers)) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/go-hclog"
+	"github.com/jorc/jorc/internal/event"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -193,7 +194,7 @@ func example() Status {
 		},
 		Orchestrators: []Orchestrator{{
 			Cluster: "prod", Active: true, Since: at(9, 10), Cycles: 17, Last: at(9, 11), Took: 0.125, Outcome: "changed", Problems: 1, Event: 99,
-			Synced: 3, Failed: 1, Decisions: []Decision{{Kind: "change_stopped", Node: "n1", Text: "the rollout pauses", Reason: "1 failed"}},
+			Synced: 3, Failed: 1, Decisions: []event.Decision{{Kind: "change_stopped", Node: "n1", Text: "the rollout pauses", Reason: "1 failed"}},
 		}},
 	}
 }

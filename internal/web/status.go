@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -122,15 +123,7 @@ type Orchestrator struct {
 	Problems int       `json:"problems"`
 	Event    uint64    `json:"event"` // number of the last event
 	// Decisions of the last cycle, the first of them.
-	Decisions []Decision `json:"decisions"`
-}
-
-// Decision is a decision of an orchestrator.
-type Decision struct {
-	Kind   string `json:"kind"` // that of its event
-	Node   string `json:"node,omitempty"`
-	Text   string `json:"text"`
-	Reason string `json:"reason,omitempty"`
+	Decisions []event.Decision `json:"decisions"`
 }
 
 // Convergence is the state of this host's convergence.
@@ -331,7 +324,7 @@ func (s Status) completed() Status {
 	for i := range s.Orchestrators {
 		o := &s.Orchestrators[i]
 		utc(&o.Since, &o.Last)
-		o.Decisions = append([]Decision{}, o.Decisions...)
+		o.Decisions = append([]event.Decision{}, o.Decisions...)
 	}
 	s.Stages = slices.Clone(s.Stages)
 	for i := range s.Stages {

@@ -807,18 +807,34 @@ type PaceCounts struct {
 	Working int64 `json:"working"`
 }
 
-// PaceDecision Decision is one thing that a plan decided, for people.
+// PaceDecision Decision is one thing that a plan decided about hosts.
 type PaceDecision struct {
+	After *string `json:"after,omitempty"`
+
+	// AuthorUnknown AuthorUnknown: it is about a change whose author is not recorded.
+	AuthorUnknown *bool   `json:"author_unknown,omitempty"`
+	Before        *string `json:"before,omitempty"`
+	Category      *string `json:"category,omitempty"`
+
+	// Change the id of the change that it is about
+	Change *string `json:"change,omitempty"`
+
 	// Count all of them
 	Count int64 `json:"count"`
 
 	// Kind of the event
-	Kind string `json:"kind"`
+	Kind string  `json:"kind"`
+	Node *string `json:"node,omitempty"`
 
 	// Nodes that it is about, the first of them
-	Nodes  *[]string `json:"nodes,omitempty"`
-	Reason *string   `json:"reason,omitempty"`
-	Text   string    `json:"text"`
+	Nodes *[]string `json:"nodes,omitempty"`
+
+	// Reason why
+	Reason  *string `json:"reason,omitempty"`
+	Service *string `json:"service,omitempty"`
+
+	// Text what: "batch 2 of 3 begins"
+	Text string `json:"text"`
 }
 
 // PaceGate Gate is the workflow that is asked after each step of a rollout. The zero Gate asks nothing.
