@@ -241,6 +241,14 @@ func TestChangeHistory(t *testing.T) {
 	if got := do("change", "wait", "broken", "--timeout", "60s"); got.code != 1 {
 		t.Errorf("wait: %+v", got)
 	}
+	store := runs.New(fleet.New(f.server.Client(), "jorc", "prod").Store())
+	f.eventually("the run to end: a wait ends with the first member that failed", func() error {
+		d, err := store.Show(t.Context(), "broken")
+		if err == nil && !d.State.Ended() {
+			err = fmt.Errorf("it is %s", d.State)
+		}
+		return err
+	})
 	if got := do("change", "history", "-o", "plain"); got.code != 0 || !strings.HasPrefix(got.stdout, "run.broken\tworkflow break on ") {
 		t.Errorf("history: %+v", got)
 	}
@@ -256,7 +264,7 @@ func TestChangeHistory(t *testing.T) {
 		t.Fatalf("retry: %+v, %v", got, err)
 	}
 	f.eventually("the retry to end", func() error {
-		d, err := runs.New(fleet.New(f.server.Client(), "jorc", "prod").Store()).Show(t.Context(), again.ID)
+		d, err := store.Show(t.Context(), again.ID)
 		if err == nil && (!d.State.Ended() || len(d.Members) != 1 || d.Members[0].Node != "a") {
 			err = fmt.Errorf("it is %+v", d)
 		}
