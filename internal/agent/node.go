@@ -64,11 +64,12 @@ func (a *Agent) awaitNode(ctx context.Context) (string, error) {
 }
 
 // nodeState names the entries of the state directory that belong to a node. The
-// journal belongs to the files on this disk and the hold file to the operator: both
+// journal and the records of stages belong to the files on this disk, and the hold file to the operator: they
 // stay.
 var nodeState = []string{
 	"jobs", "manager", "gates", "clusters", "triggers", "services",
 	"converge.json", "converge.json.bad", "drift.json", "snapshot.gob",
+	"grant.json", "lease.json", "maintenance.json", "leading",
 }
 
 // ownStateTimeout bounds how long the start waits for the node's name from Consul. If

@@ -112,6 +112,9 @@ func TestClonedHost(t *testing.T) {
 	}
 	second.write("version", "v1\n")
 	second.write("state/hold", "look at it first")
+	for _, name := range []string{"grant.json", "lease.json", "maintenance.json", "leading"} {
+		second.write("state/"+name, "of n1")
+	}
 	second.start()
 	second.eventually("the state is put aside", func() error {
 		if found, err := filepath.Glob(second.path("state/state.n1.*/jobs")); err != nil || len(found) != 1 {
@@ -122,6 +125,16 @@ func TestClonedHost(t *testing.T) {
 		}
 		return nil
 	})
+	for _, name := range []string{"grant.json", "lease.json", "maintenance.json", "leading"} {
+		aside, err := filepath.Glob(second.path("state/state.n1.*/" + name))
+		if err != nil || len(aside) != 1 {
+			t.Errorf("%s: %q, %v, want it put aside", name, aside, err)
+			continue
+		}
+		if text, err := os.ReadFile(aside[0]); err != nil || string(text) != "of n1" {
+			t.Errorf("%s: %q, %v, want it as n1 left it", name, text, err)
+		}
+	}
 	if got := second.jobs(); len(got) != 0 {
 		t.Errorf("jobs of n2 before it began: got %v, want none", got)
 	}
