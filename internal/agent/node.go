@@ -64,17 +64,17 @@ func (a *Agent) awaitNode(ctx context.Context) (string, error) {
 }
 
 // nodeState names the entries of the state directory that belong to a node. The
-// journal and the records of stages belong to the files on this disk, and the hold file to the operator: they
-// stay.
+// journal and the records of stages belong to the files on this disk, the hold file to the operator, and a leadership that
+// has not ended to what on_lead did here: they stay.
 var nodeState = []string{
 	"jobs", "manager", "gates", "clusters", "triggers", "services",
 	"converge.json", "converge.json.bad", "drift.json", "snapshot.gob",
-	"grant.json", "lease.json", "maintenance.json", "leading",
+	"grant.json", "lease.json", "maintenance.json",
 }
 
 // ownStateTimeout bounds how long the start waits for the node's name from Consul. If
 // Consul answers later this node owns the state from then on, before any of it is used except
-// stored services and the templates' last data.
+// stored services, the templates' last data, and the lease that 'jorc maintenance show' shows.
 const ownStateTimeout = 2 * time.Second
 
 // ownStateEarly makes this node the owner of the state directory if the node's name is known, or Consul
@@ -113,7 +113,15 @@ func (a *Agent) ownState(ctx context.Context) error {
 	if err != nil {
 		return nil
 	}
-	return a.ownStateAs(node)
+	if err := a.ownStateAs(node); err != nil || !a.inherited {
+		return err
+	}
+	// What the maintenance of the other node was for is aside: if Consul's data came with the disk, nothing else ends it.
+	_ = concurrency.Retry(ctx, concurrency.NewBackoff(time.Second, time.Minute), func(ctx context.Context) error { return a.maintenance.lift(ctx, "") },
+		func(err error, pause time.Duration) {
+			a.o.Log.Warn("cannot end the maintenance of another node, whose state is put aside; will retry", "error", err, "again_in", pause)
+		}) // ends with ctx
+	return nil
 }
 
 // ownStateAs makes node the owner of the state directory and moves the state of
@@ -129,6 +137,7 @@ func (a *Agent) ownStateAs(node string) error {
 		if owner != "" {
 			var aside string
 			if aside, err = putAside(a.conf.StateDir, a.conf.VersionFile, owner, time.Now()); err == nil {
+				a.inherited = true
 				a.o.Log.Warn("the state directory belongs to another node: its jobs and its version are put aside, and this node begins as new",
 					"node", node, "owner", owner, "aside", aside)
 			}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/workflow"
 )
@@ -112,10 +113,20 @@ func TestClonedHost(t *testing.T) {
 	}
 	second.write("version", "v1\n")
 	second.write("state/hold", "look at it first")
-	for _, name := range []string{"grant.json", "lease.json", "maintenance.json", "leading"} {
+	for _, name := range []string{"grant.json", "lease.json", "maintenance.json"} {
 		second.write("state/"+name, "of n1")
 	}
+	if err := s.Client().SetNodeMaintenance(t.Context(), true, consul.JorcNote+"the lease of n1"); err != nil {
+		t.Fatal(err)
+	}
 	second.start()
+	second.eventually("the maintenance of n1 to end", func() error {
+		have, err := s.Client().AgentChecks(t.Context(), fmt.Sprintf("CheckID == %q", consul.NodeMaintenance))
+		if err == nil && len(have) > 0 {
+			err = errors.New("it is on")
+		}
+		return err
+	})
 	second.eventually("the state is put aside", func() error {
 		if found, err := filepath.Glob(second.path("state/state.n1.*/jobs")); err != nil || len(found) != 1 {
 			return fmt.Errorf("got %q, %v", found, err)
@@ -125,7 +136,7 @@ func TestClonedHost(t *testing.T) {
 		}
 		return nil
 	})
-	for _, name := range []string{"grant.json", "lease.json", "maintenance.json", "leading"} {
+	for _, name := range []string{"grant.json", "lease.json", "maintenance.json"} {
 		aside, err := filepath.Glob(second.path("state/state.n1.*/" + name))
 		if err != nil || len(aside) != 1 {
 			t.Errorf("%s: %q, %v, want it put aside", name, aside, err)

@@ -218,7 +218,7 @@ func readStored(stateDir string) ([]config.Service, error) {
 func readStoredFile(path string) (config.Service, error) {
 	f, found, err := storedDoc(path).Read()
 	if err != nil || !found {
-		return config.Service{}, fmt.Errorf("read stored service: %w", cmp.Or(err, fs.ErrNotExist))
+		return config.Service{}, fmt.Errorf("read stored service %s: %w", path, cmp.Or(err, fs.ErrNotExist))
 	}
 	if f.Service.Name == "" {
 		return config.Service{}, fmt.Errorf("stored service %s: no name", path)

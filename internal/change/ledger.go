@@ -49,36 +49,37 @@ func (l Ledger) ID(session string) string {
 	return fmt.Sprintf("%d.%d.%.8s", l.Term, l.Seq, session)
 }
 
-// mostTerm is the highest term that an ID says. Hosts write IDs into their reports, and the ledger counts on from them.
-const mostTerm = 1 << 53
-
 // ledgerOf is the ledger in which a grant was offered, by its ID; the zero Ledger: it is not an ID.
-func ledgerOf(id string) Ledger {
+func ledgerOf(id string) (l Ledger) {
 	first, rest, _ := strings.Cut(id, ".")
 	second, _, _ := strings.Cut(rest, ".")
-	term, err := strconv.ParseUint(first, 10, 64)
-	if err != nil || term > mostTerm {
-		return Ledger{}
-	}
-	seq, _ := strconv.ParseUint(second, 10, 64) // 0: it says none
-	return Ledger{Term: term, Seq: seq}
+	l.Term, _ = strconv.ParseUint(first, 10, 64)
+	l.Seq, _ = strconv.ParseUint(second, 10, 64)
+	return l
 }
 
 // Earlier reports whether the grant a was offered before b, by their IDs; one without an ID is earlier than all others.
 func Earlier(a, b string) bool { return ledgerOf(b).After(ledgerOf(a)) }
 
-// Newest is the latest ledger in which hosts were offered something that they answered, as their reports say.
-func Newest(s *cluster.State) (newest Ledger) {
+// Bounds of what is believed of hosts about the ledger, which counts on from that.
+const (
+	mostTermsAhead = 1 << 20
+	mostSeq        = 1 << 53
+)
+
+// Answered is the latest ledger in which hosts were offered something that they answered, as their reports say; without one
+// that no ledger can have reached.
+func (l Ledger) Answered(s *cluster.State) (latest Ledger) {
 	for _, h := range s.Hosts {
 		for _, a := range h.Report.Grants {
 			for _, id := range [...]string{a.ID, a.Declined} {
-				if l := ledgerOf(id); l.After(newest) {
-					newest = l
+				if said := ledgerOf(id); said.After(latest) && said.Seq < mostSeq && (said.Term < l.Term || said.Term-l.Term <= mostTermsAhead) {
+					latest = said
 				}
 			}
 		}
 	}
-	return newest
+	return latest
 }
 
 // Ledgers is the ledger of a cluster in Consul's KV.
@@ -119,6 +120,8 @@ func (l Ledgers) Swap(t *kv.Txn, old kv.Entry[Ledger]) Ledger {
 type Renewal struct {
 	Begin bool   // a new term begins
 	Known Ledger // that was written before: the ledger counts on from it. An earlier one that is stored shows that Consul's KV was restored
+	// State is what hosts have answered: that was written before, too; nil: it is not known.
+	State *cluster.State
 	// Restored is when a restore was noticed otherwise; zero: none was.
 	Restored time.Time
 	Quiet    time.Duration // for how long nothing is granted after a restore
@@ -131,6 +134,11 @@ func quietUntil(noticed time.Time, quiet time.Duration) time.Time {
 
 // of is the ledger after the renewal of old.
 func (r Renewal) of(old Ledger, now time.Time) Ledger {
+	if r.State != nil {
+		if answered := old.from(r.Known).Answered(r.State); answered.After(r.Known) {
+			r.Known = answered
+		}
+	}
 	noticed := r.Restored
 	if noticed.IsZero() && r.Known.After(old) {
 		noticed = now
@@ -145,17 +153,10 @@ func (r Renewal) of(old Ledger, now time.Time) Ledger {
 	return old.Next()
 }
 
-// Renew swaps the ledger alone, and returns it and what it was: no transaction that was sent before
+// Renew swaps the ledger alone and returns it: no transaction that was sent before
 // and swaps it, too, can be carried out from then on. It tries until that is certain and returns what Commit returns otherwise.
-func (l Ledgers) Renew(ctx context.Context, r Renewal) (renewed kv.Entry[Ledger], was Ledger, err error) {
-	first := true
-	renewed, err = l.change(ctx, func(old Ledger) Ledger {
-		if first { // later ones may be its own, whose outcome was unknown
-			was, first = old, false
-		}
-		return r.of(old, time.Now())
-	})
-	return renewed, was, err
+func (l Ledgers) Renew(ctx context.Context, r Renewal) (kv.Entry[Ledger], error) {
+	return l.change(ctx, func(old Ledger) Ledger { return r.of(old, time.Now()) })
 }
 
 // Quiet has orchestrators grant nothing for a while from now on, also those of later terms. The ledger counts on from known, as that was

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 )
 
-// ErrDamaged: a document cannot be used, and was renamed.
+// ErrDamaged: a document cannot be used.
 var ErrDamaged = errors.New("damaged")
 
 // Doc is one JSON document on the disk, with the number of its format.
@@ -94,7 +94,11 @@ func (d Doc[T]) Save(v T) error {
 	if !bytes.HasPrefix(rest, []byte("}")) {
 		rest = append([]byte(","), rest...)
 	}
-	return WriteJSON(d.path, json.RawMessage(append(fmt.Appendf(nil, `{"format":%d`, d.format), rest...)), 0o750)
+	data = append(fmt.Appendf(nil, `{"format":%d`, d.format), rest...)
+	if len(data) > mostDoc/2 { // it is indented
+		return fmt.Errorf("%s: %d bytes are too many for a document", d.path, len(data))
+	}
+	return WriteJSON(d.path, json.RawMessage(data), 0o700)
 }
 
 // Remove removes the document; none may exist.

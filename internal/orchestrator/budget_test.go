@@ -122,10 +122,11 @@ func TestHostsTellOfRestore(t *testing.T) {
 		term     uint64 // of the next offer
 	}{
 		"of the ledger":          {id: "4.7.00000001", term: 5},
-		"later in the same term": {id: "4.8.00000001", restored: true, term: 6},
+		"later in the same term": {id: "4.8.00000001", restored: true, term: 5},
 		"of a later term":        {id: "6.1.00000001", restored: true, term: 7},
 		"declined":               {id: "6.1.00000001", declined: true, restored: true, term: 7},
-		"not a ledger's":         {id: "9223372036854775808.1.00000001", term: 5},
+		"too late for a ledger":  {id: "1048581.1.00000001", term: 5},
+		"not a ledger's":         {id: "6.18446744073709551615.00000001", term: 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

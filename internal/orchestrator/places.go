@@ -91,12 +91,19 @@ func (p *places) begin(ctx context.Context) (r *round, err error) {
 		}
 	}()
 	if !p.renewed {
-		quiet, restored := p.ledger.Value.Quiet, p.t.sawRestore()
-		var was change.Ledger
-		p.ledger, was, err = p.offers.Renew(ctx, change.Renewal{Begin: !p.begun, Known: p.t.ledger(), Restored: restored, Quiet: p.t.o.Quiet})
+		quiet, renewal := p.ledger.Value.Quiet, change.Renewal{Begin: !p.begun, Known: p.t.ledger(), Restored: p.t.sawRestore(), Quiet: p.t.o.Quiet}
+		if renewal.Begin { // hosts know of a restore that came before this process
+			s, err := p.t.watcher.State(ctx)
+			if err != nil {
+				return nil, err
+			}
+			renewal.State = &s
+		}
+		renewed, err := p.offers.Renew(ctx, renewal)
 		if err != nil {
 			return nil, err
 		}
+		p.ledger = renewed
 		p.t.wrote(p.ledger.Value)
 		if now := p.ledger.Value.Quiet; now.After(quiet) && time.Now().Before(now) {
 			p.t.o.Log.Warn("Consul's KV was restored: nothing is granted for a while", "until", now)
@@ -106,34 +113,14 @@ func (p *places) begin(ctx context.Context) (r *round, err error) {
 				return nil, p.stands(ctx)
 			}
 		}
-		if !p.begun {
-			p.found = was
+		if p.begun { // in a new term everything was read just now
+			p.t.watcher.Reset()
 		}
-		p.t.watcher.Reset()
 		p.renewed, p.begun = true, true
 	}
 	p.renewed = false // until the round has ended well
 	r = &round{places: p, ledger: p.ledger}
-	if err := r.load(ctx); err != nil || p.heard {
-		return r, err
-	}
-	return r, p.hear(ctx, &r.State)
-}
-
-// hear ends the term if hosts have answered offers of a later ledger than the term found: Consul's KV was restored, perhaps before
-// this process began.
-func (p *places) hear(ctx context.Context, s *cluster.State) error {
-	newest := change.Newest(s)
-	if !newest.After(p.found) {
-		p.heard = true
-		return nil
-	}
-	if newest.After(p.ledger.Value) {
-		p.t.wrote(newest)
-	}
-	p.t.quiet(ctx)
-	p.t.end()
-	return p.stands(ctx)
+	return r, r.load(ctx)
 }
 
 // load reads the state.

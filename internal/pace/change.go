@@ -206,8 +206,9 @@ type Want struct {
 	// Barred is why the kind of the change keeps the host from a grant, and Later why its step has not come yet; empty: they
 	// do not.
 	Barred, Later string
-	// Failing: what the change brought to the host failed. It counts as out of service, whatever its checks say.
-	Failing bool
+	// Failing: what the change brought to the host failed. It counts as out of service, whatever its checks say. Broken: the
+	// last change that came to the host failed, also where that was taken back, or an operator approved it.
+	Failing, Broken bool
 	// Stale: the host can no longer accept what it was offered.
 	Stale bool
 	// Undisturbed: what a change that disturbs brings does not take this host out of service. It needs no place of the
@@ -324,6 +325,8 @@ type Change struct {
 	Disturbs bool
 	// Final: a host that failed is not offered another grant, as in a run. Otherwise it tries again.
 	Final bool
+	// CrowdedSince is since when plans say Planned.Crowded; zero: they do not.
+	CrowdedSince time.Time
 	// ByTag: hosts take different things of it (Want.Tags), which reach them beside one another. The canary and the order of
 	// zones are of each tag, and its kind moves its steps, unless it is InOrder.
 	ByTag bool

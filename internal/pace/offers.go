@@ -3,6 +3,7 @@ package pace
 import (
 	"cmp"
 	"slices"
+	"time"
 )
 
 // stopped is why no host at all is offered a grant.
@@ -92,7 +93,7 @@ func (v *Survey) triesAgain(m *Member) bool {
 
 // Offers are the grants for which there is room.
 func (v *Survey) Offers() (all []Offer) {
-	v.denied, v.kept = nil, map[string]Reason{}
+	v.denied, v.crowded, v.kept = nil, false, map[string]Reason{}
 	if !v.stopped().None() {
 		return nil
 	}
@@ -146,23 +147,33 @@ func (v *Survey) Offers() (all []Offer) {
 	return all
 }
 
+// repairAfter is for how long hosts that are out must have kept all others from a grant before one of them takes it early for a reason
+// that is not known: a restart, or the grant of another change, is over by then.
+const repairAfter = 5 * time.Minute
+
 // repairs offers a grant, before its turn, to a member that is out of service. Members whose turn it is have no room while
-// such members take it up, and would wait for ever: what they wait for is what may bring those back. Whether an earlier tag is
-// why it is out is not known: a check may fail after the tag has counted as sound. Only of what hosts try by tags is the order one
-// of caution; of versions and runs it may be one of dependencies.
+// such members take it up, and would wait for ever: what they wait for is what may bring those back. One that an
+// earlier tag left out of service comes at once. Of others that is not known, as a check may also fail after the tag has counted as sound: they
+// come after repairAfter. Only of what hosts try by tags is the order one of caution; of versions and runs it may be one of dependencies.
 func (v *Survey) repairs(out []Member) []Offer {
 	if !v.ByTag || v.InOrder || len(v.In(Working)) > 0 { // which may make room
 		return nil
 	}
+	long := !v.CrowdedSince.IsZero() && v.now.Sub(v.CrowdedSince) >= repairAfter
 	for _, m := range out {
 		if m.Out() == InService || !v.needsGrant(&m) || !v.waits(&m).None() {
+			continue
+		}
+		if v.crowded = true; !m.Want.Broken && !long {
 			continue
 		}
 		limit, admitted := m.Want.places(v.Places).Admit(m.Node)
 		if admitted {
 			return []Offer{{Node: m.Node, Tries: m.Part.Tries(), Until: v.until(m), Early: true}}
 		}
-		v.denied = append(v.denied, Denied{m.Node, limit})
+		if !slices.ContainsFunc(v.denied, func(d Denied) bool { return d.Node == m.Node }) {
+			v.denied = append(v.denied, Denied{m.Node, limit})
+		}
 	}
 	return nil
 }

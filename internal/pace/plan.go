@@ -55,6 +55,8 @@ type Planned struct {
 	Offers      []Offer
 	Withdrawals []string
 	Denied      []Denied
+	// Crowded: hosts that are out of service, and would take a grant, keep all others from one.
+	Crowded bool
 	// Again is when time alone changes what is decided; zero: it does not.
 	Again time.Time
 }
@@ -148,7 +150,10 @@ func (v *Survey) Plan() Planned {
 		}
 	}
 	p.Offers = v.Offers()
-	p.Denied = v.denied
+	p.Denied, p.Crowded = v.denied, v.crowded
+	if v.crowded && !v.CrowdedSince.IsZero() && v.now.Before(v.CrowdedSince.Add(repairAfter)) {
+		p.Again = Earliest(p.Again, v.CrowdedSince.Add(repairAfter))
+	}
 	return p
 }
 

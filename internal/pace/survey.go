@@ -24,6 +24,7 @@ type Survey struct {
 	stop      string // pause it, for that reason
 	restore   string // take it back, for that reason
 	denied    []Denied
+	crowded   bool              // see Planned.Crowded
 	kept      map[string]Reason // candidates that another one comes before, by node
 	windows   *time.Time        // see windowChange
 	leases    *leases           // nil: without a limit

@@ -447,7 +447,7 @@ func testApply(t *testing.T, f *system) {
 	f.trigger(rollout.Request{Version: "v1", Policy: parallel(1)})
 	f.cycle()
 	r, lock := f.held()
-	if _, _, err := change.NewOffers(lock).Renew(t.Context(), change.Renewal{Begin: true}); err != nil {
+	if _, err := change.NewOffers(lock).Renew(t.Context(), change.Renewal{Begin: true}); err != nil {
 		t.Fatal(err)
 	}
 	o := f.offering(r, lock)
@@ -478,7 +478,7 @@ func testApply(t *testing.T, f *system) {
 	}
 	// whatever changes in between makes an offer late
 	for what, meanwhile := range map[string]func(){
-		"the ledger":  func() { _, _, _ = o.Renew(t.Context(), change.Renewal{}) },
+		"the ledger":  func() { _, _ = o.Renew(t.Context(), change.Renewal{}) },
 		"the rollout": func() { f.trigger(rollout.Request{Version: "v1", Policy: parallel(2)}) },
 		"the version": func() { f.put("current_version", "v1\n") },
 		"a pause": func() {

@@ -26,6 +26,8 @@ type Book struct {
 	Step       *Step            `json:"step,omitempty"`
 	PassedGate *pace.PassedGate `json:"passed_gate,omitempty"` // the last one
 	Asks       int              `json:"asks,omitempty"`
+	// Crowded is since when hosts that are out of service keep all others from a grant; zero: they do not.
+	Crowded time.Time `json:"crowded,omitzero"`
 	// Past are failures that were recorded and no longer matter: IDs of grants, by host.
 	Past map[string]string `json:"past,omitempty"`
 }
@@ -244,7 +246,7 @@ func newPlanner(book Book, stops Stops, s State, now time.Time) *planner {
 func (p *planner) look() {
 	s := pace.Situation{Places: p.Places, Freezes: p.Freezes, Halted: p.Halted, Quiet: p.Quiet}
 	c := pace.Change{
-		ID: cluster.FilesChange(p.Stage), Tag: p.Stage, Policy: p.policy, Windows: windows(p.Hosts), Disturbs: true, ByTag: true, Newcomers: -1,
+		ID: cluster.FilesChange(p.Stage), Tag: p.Stage, Policy: p.policy, Windows: windows(p.Hosts), Disturbs: true, ByTag: true, CrowdedSince: p.Book.Crowded, Newcomers: -1,
 		Words: pace.Words{Noun: "the change"},
 	}
 	parts := make([]pace.Part, 0, len(p.hosts)+len(p.left))
@@ -280,7 +282,7 @@ func (p *planner) refresh() {
 func (p *planner) want(h *ranked) pace.Want {
 	r, g := h.Report, h.grant(p.Stage)
 	w := pace.Want{
-		Node: h.Node, Has: r.Wants == "", Failing: p.bad(h), MoreTags: r.Changed.More > 0, Exceptions: p.Stops.exceptions(r),
+		Node: h.Node, Has: r.Wants == "", Failing: p.bad(h), Broken: r.Unhealthy(), MoreTags: r.Changed.More > 0, Exceptions: p.Stops.exceptions(r),
 		Stale: g.Session != p.Session || g.Spec != p.Spec || g.Tag != r.Wants,
 	}
 	tries := r.Changed
@@ -511,6 +513,12 @@ func (p *planner) offer() {
 	}
 	for _, d := range planned.Denied {
 		p.Denied = append(p.Denied, d.Node)
+	}
+	switch {
+	case !planned.Crowded:
+		p.Book.Crowded = time.Time{}
+	case p.Book.Crowded.IsZero():
+		p.Book.Crowded = p.now.UTC().Truncate(time.Second)
 	}
 	for _, o := range planned.Offers[:min(len(planned.Offers), change.PerTransaction-len(p.Grants))] {
 		h := p.byNode[o.Node]

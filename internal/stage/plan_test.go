@@ -496,34 +496,46 @@ func TestRepairBeforeItsTurn(t *testing.T) {
 	}
 	done, failed := cluster.StageDone, cluster.StageFailed
 	for _, test := range []struct {
-		name   string
-		first  stage.Host
-		second stage.Host
-		want   []string
+		name    string
+		first   stage.Host
+		second  stage.Host
+		crowded time.Duration // so long hosts that are out have kept the others from a grant
+		want    []string
 	}{
-		{"all are in service", zoned("n1", "a", pace.InService, done), zoned("n2", "b", pace.InService, done), []string{"n1"}},
-		{"a change failed on the second", zoned("n1", "a", pace.InService, done), zoned("n2", "b", pace.OutCritical, failed), []string{"n2"}},
-		{"its old files are back, and it is still out", zoned("n1", "a", pace.InService, done), zoned("n2", "b", pace.OutCritical, cluster.StageRestored), []string{"n2"}},
-		{"its check failed after the change had passed", zoned("n1", "a", pace.InService, done), zoned("n2", "b", pace.OutCritical, done), []string{"n2"}},
-		{"it is in maintenance mode", zoned("n1", "a", pace.InService, done), zoned("n2", "b", pace.OutMaintenance, done), []string{"n2"}},
-		{"it is back", zoned("n1", "a", pace.InService, done), zoned("n2", "b", pace.InService, failed), []string{"n1"}},
-		{"both are out", zoned("n1", "a", pace.OutCritical, failed), zoned("n2", "b", pace.OutCritical, failed), []string{"n1"}},
+		{"all are in service", zoned("n1", "a", pace.InService, done), zoned("n2", "b", pace.InService, done), 0, []string{"n1"}},
+		{"a change failed on the second", zoned("n1", "a", pace.InService, done), zoned("n2", "b", pace.OutCritical, failed), 0, []string{"n2"}},
+		{"its old files are back, and it is still out", zoned("n1", "a", pace.InService, done), zoned("n2", "b", pace.OutCritical, cluster.StageRestored), 0, []string{"n2"}},
+		{"its check fails for a reason that is not known", zoned("n1", "a", pace.InService, done), zoned("n2", "b", pace.OutCritical, done), 0, nil},
+		{"the same almost five minutes later", zoned("n1", "a", pace.InService, done), zoned("n2", "b", pace.OutCritical, done), 5*time.Minute - time.Second, nil},
+		{"the same after five minutes", zoned("n1", "a", pace.InService, done), zoned("n2", "b", pace.OutCritical, done), 5 * time.Minute, []string{"n2"}},
+		{"maintenance mode after five minutes", zoned("n1", "a", pace.InService, done), zoned("n2", "b", pace.OutMaintenance, done), 5 * time.Minute, []string{"n2"}},
+		{"it is back", zoned("n1", "a", pace.InService, done), zoned("n2", "b", pace.InService, failed), 0, []string{"n1"}},
+		{"both are out", zoned("n1", "a", pace.OutCritical, failed), zoned("n2", "b", pace.OutCritical, failed), 0, []string{"n1"}},
 	} {
-		hosts, stops := []stage.Host{test.first, test.second}, stage.Stops{}
+		hosts, stops, book := []stage.Host{test.first, test.second}, stage.Stops{}, stage.Book{}
+		if test.crowded > 0 {
+			book.Crowded = now.Add(-test.crowded)
+		}
 		for _, h := range hosts {
 			if h.Report.Unhealthy() {
 				stops.Stops = append(stops.Stops, stage.Stop{Node: h.Node, Grant: "1.1.s", Content: "bad", Inputs: limit("bad"), Resumed: &cluster.Hold{By: "ann"}})
 			}
 		}
-		p := stage.Plan(stage.Book{}, stops, stage.State{Stage: "edge", Session: "s", Hosts: hosts}, now)
+		p := stage.Plan(book, stops, stage.State{Stage: "edge", Session: "s", Hosts: hosts}, now)
 		if !slices.Equal(p.Offers, test.want) {
 			t.Errorf("%s: %v are offered a grant, want %v", test.name, p.Offers, test.want)
+		}
+		if len(test.want) == 0 {
+			since := now.Add(-test.crowded)
+			if again := since.Add(5 * time.Minute); !p.Book.Crowded.Equal(since) || test.crowded > 0 && !p.Again.Equal(again) {
+				t.Errorf("%s: crowded since %v, and planned again at %v; want %v, %v", test.name, p.Book.Crowded, p.Again, since, again)
+			}
 		}
 		for i := range hosts { // the same where steps have gates
 			hosts[i].Report.Policy.ApproveEach = true
 		}
 		s := stage.State{Stage: "edge", Session: "s", Hosts: hosts}
-		if p = stage.Plan(stage.Book{}, stops, s, now); !slices.Equal(p.Offers, test.want) || (p.Book.Step == nil) != (len(test.want) == 0 || test.want[0] == "n2") {
+		if p = stage.Plan(book, stops, s, now); !slices.Equal(p.Offers, test.want) || (p.Book.Step == nil) != (len(test.want) == 0 || test.want[0] == "n2") {
 			t.Errorf("%s: %v are offered a grant in step %+v, want %v", test.name, p.Offers, p.Book.Step, test.want)
 		}
 	}

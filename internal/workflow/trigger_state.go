@@ -251,8 +251,8 @@ func (w *triggerWatcher) loadTriggerState(of string) (triggerState, error) {
 	return s.about(of), err
 }
 
-// triggerFormat is the format of a triggerState.
-const triggerFormat = 1
+// triggerFormat is the format of a triggerState. The first documents had no number, which is read as 0.
+const triggerFormat = 0
 
 // triggerDoc is the document with the state of a trigger.
 func triggerDoc(stateDir, trigger string) durable.Doc[triggerState] {

@@ -359,7 +359,7 @@ func TestUnknownWorkflow(t *testing.T) {
 // handles the next change.
 func TestDamagedState(t *testing.T) {
 	t.Parallel()
-	for name, text := range map[string]string{"cut": `{"of":"key d/k`, "empty": "", "other": "{}"} {
+	for name, text := range map[string]string{"cut": `{"of":"key d/k`, "empty": "", "other": `{"format":1}`} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBed(t, shared(t))
