@@ -33,8 +33,6 @@ type places struct {
 	ledger  kv.Entry[change.Ledger]
 	renewed bool // the ledger is as this term wrote it last
 	begun   bool
-	found   change.Ledger          // as it was when this term began
-	heard   bool                   // hosts have not answered offers of a later one
 	demands map[string]pace.Demand // of changes that wait for a place, by change
 }
 
