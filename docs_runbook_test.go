@@ -58,7 +58,7 @@ func TestRunbook(t *testing.T) {
 	d.shell(steps["import"])
 	d.says("good", "jorc", "cluster", "profile", "get", "k", "--raw")
 	d.says("1", "jorc", "cluster", "members", "--count")
-	d.shell("jorc update trigger v3 --max-parallel 1\njorc update wait --timeout 60s\n")
+	d.shell("jorc update trigger v3 --max-parallel 1\njorc update wait --timeout 5m\n") // nothing is granted for a minute after a restore
 	d.says("v3", "jorc", "update", "running", "-o", "plain")
 }
 

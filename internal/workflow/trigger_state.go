@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -247,6 +248,12 @@ func (w *triggerWatcher) loadTriggerState(of string) (triggerState, error) {
 	if errors.Is(err, durable.ErrDamaged) {
 		w.log.Warn("the trigger's state is damaged: changes since it was saved start no workflow", "error", err)
 		err = nil
+	}
+	if s.Pending != nil { // on one line, as jobs of before a restart had it
+		var line bytes.Buffer
+		if json.Compact(&line, s.Pending.Change) == nil {
+			s.Pending.Change = line.Bytes()
+		}
 	}
 	return s.about(of), err
 }
