@@ -53,5 +53,6 @@ func (m *machine) fleetLock(user, path string) string {
 	m.t.Helper()
 	body := `{"client_params":{"id":"c988d2509fdf5cdcbed39037c56406fb","group":"default"}}`
 	request := fmt.Sprintf("POST /fleetlock/v1/%s HTTP/1.0\r\nfleet-lock-protocol: true\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body)
-	return m.run("runuser", "-u", user, "--", "bash", "-c", `exec 3<>/dev/tcp/127.0.0.1/8520 && printf %s "$1" >&3 && cat <&3`, "bash", request)
+	// An agent that refuses without reading the body may reset the connection after its answer.
+	return m.run("runuser", "-u", user, "--", "bash", "-c", `exec 3<>/dev/tcp/127.0.0.1/8520 && printf %s "$1" >&3 && { cat <&3 || true; }`, "bash", request)
 }
