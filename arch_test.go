@@ -352,7 +352,7 @@ func TestWritersAreRecorded(t *testing.T) {
 			from, ok := call.X.(*ast.Ident)
 			switch {
 			case !ok:
-			case from.Name == "durable" && !s.test && slices.Contains([]string{"WriteFile", "WriteJSON", "WriteNew", "Create", "Update"}, call.Sel.Name):
+			case from.Name == "durable" && !s.test && slices.Contains([]string{"WriteFile", "NewDoc", "WriteNew", "Create", "Update"}, call.Sel.Name):
 				writes[s.dir] = s.position(n)
 			case from.Name == "crashtest" && s.test && slices.Contains([]string{"Record", "TestDocuments"}, call.Sel.Name):
 				recorded[s.dir] = true

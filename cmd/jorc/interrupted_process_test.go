@@ -192,7 +192,7 @@ trigger "key" {
 			m.env = append(m.env, "JORC_CLUSTER=prod")
 			known := func() {
 				t.Helper()
-				m.eventually("the trigger's state", func() error { return lacks(m.read("state/triggers/key.json"), `"known": true`) })
+				m.eventually("the trigger's state", func() error { return lacks(m.read("state/triggers/key.json"), `"known":true`) })
 			}
 			d := m.agent()
 			known()
@@ -253,7 +253,7 @@ trigger "nightly" {
 		m.write(state, string(text))
 	}
 	d := m.agent()
-	m.eventually("the trigger's state", func() error { return lacks(m.read(state), `"known": true`) })
+	m.eventually("the trigger's state", func() error { return lacks(m.read(state), `"known":true`) })
 	d.signal(syscall.SIGTERM)
 	d.wantExit(exitOK)
 	due()

@@ -108,7 +108,7 @@ type Agent struct {
 
 	nextConfig concurrency.Latest[*config.Config] // of the last reload, for runParts
 	nodeKnown  chan struct{}                      // closed when node is known
-	inherited  bool                               // it belonged to another node; written before stateOwned is closed
+	inherited  bool                               // the state directory was another node's; written before stateOwned is closed
 	stateOwned chan struct{}                      // closed when the state directory belongs to the node
 
 	mu         sync.Mutex

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
-	"github.com/jorc/jorc/internal/concurrency"
 
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/durable"
 )
 

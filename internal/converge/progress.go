@@ -121,6 +121,14 @@ func newProgress() progress {
 	return progress{ID: hex.EncodeToString(b)}
 }
 
+// Valid returns an error for an ID that cannot be part of those of jobs.
+func (p progress) Valid() error {
+	if p.ID == "" || strings.ContainsAny(p.ID, "/ ") {
+		return fmt.Errorf("its ID is %q", p.ID)
+	}
+	return nil
+}
+
 // progressIn is the progress in a state directory.
 func progressIn(stateDir string) durable.Doc[progress] {
 	return durable.NewDoc[progress](filepath.Join(stateDir, "converge.json"), progressFormat)
@@ -130,9 +138,6 @@ func progressIn(stateDir string) durable.Doc[progress] {
 // aside: what the host runs is in the version file.
 func readProgress(doc durable.Doc[progress]) (p progress, fresh bool, err error) {
 	p, found, err := doc.Load()
-	if found && (p.ID == "" || strings.ContainsAny(p.ID, "/ ")) {
-		found, err = false, durable.SetAside(doc.Path(), fmt.Errorf("its ID is %q", p.ID))
-	}
 	switch {
 	case found:
 		return p, false, nil

@@ -13,7 +13,8 @@ import (
 // ErrDamaged: a document cannot be used.
 var ErrDamaged = errors.New("damaged")
 
-// Doc is one JSON document on the disk, with the number of its format.
+// Doc is one JSON document on the disk, with the number of its format. Where T has a method Valid() error, what that does not
+// accept is damaged.
 type Doc[T any] struct {
 	path   string
 	format int
@@ -57,6 +58,9 @@ func (d Doc[T]) Read() (v T, found bool, err error) {
 	case err == nil:
 		err = json.Unmarshal(data, &v)
 	}
+	if is, checks := any(v).(interface{ Valid() error }); checks && err == nil {
+		err = is.Valid()
+	}
 	if err != nil {
 		var none T
 		return none, false, &damage{d.path, err}
@@ -80,8 +84,8 @@ func SetAside(path string, why error) error {
 	return errors.Join(err, os.Rename(path, path+".bad"))
 }
 
-// Save replaces the document by v, the JSON of which must be an object. It creates the directory if it does
-// not exist.
+// Save replaces the document, which only jorc's user may read, by v, the JSON of which must be an object. It creates the
+// directory if it does not exist.
 func (d Doc[T]) Save(v T) error {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -94,11 +98,18 @@ func (d Doc[T]) Save(v T) error {
 	if !bytes.HasPrefix(rest, []byte("}")) {
 		rest = append([]byte(","), rest...)
 	}
-	data = append(fmt.Appendf(nil, `{"format":%d`, d.format), rest...)
-	if len(data) > mostDoc/2 { // it is indented
+	data = append(append(fmt.Appendf(nil, `{"format":%d`, d.format), rest...), '\n')
+	if len(data) > mostDoc {
 		return fmt.Errorf("%s: %d bytes are too many for a document", d.path, len(data))
 	}
-	return WriteJSON(d.path, json.RawMessage(data), 0o700)
+	err = WriteFile(d.path, data, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := MkdirAll(filepath.Dir(d.path), 0o700); err != nil {
+			return err
+		}
+		err = WriteFile(d.path, data, 0o600)
+	}
+	return err
 }
 
 // Remove removes the document; none may exist.

@@ -7,13 +7,11 @@ package durable
 import (
 	"bytes"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 )
@@ -32,24 +30,6 @@ func WriteFile(path string, data []byte, perm fs.FileMode) error {
 		_, err := w.Write(data)
 		return err
 	})
-}
-
-// WriteJSON is WriteFile for the JSON of v, which only jorc's user may read. It
-// creates the directory with the mode dir if it does not exist.
-func WriteJSON(path string, v any, dir fs.FileMode) error {
-	data, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return about(path, err)
-	}
-	data = append(data, '\n')
-	err = WriteFile(path, data, 0o600)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err := MkdirAll(filepath.Dir(path), dir); err != nil {
-			return err
-		}
-		err = WriteFile(path, data, 0o600)
-	}
-	return err
 }
 
 // Create is WriteFile for what content writes.

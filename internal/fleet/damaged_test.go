@@ -30,7 +30,7 @@ func TestDamagedRecord(t *testing.T) {
 	damage(t, s, "jorc/prod/host/a/member")
 	damage(t, s, "jorc/prod/nodes/b")
 	_, err := c.Members(t.Context(), fleet.MembersOptions{})
-	clustertest.WantIs(t, "Members that nobody is to be left out of", err, kv.ErrDamaged)
+	clustertest.WantIs(t, "Members, where none may be left out", err, kv.ErrDamaged)
 	list := func() (nodes, bad []string) {
 		t.Helper()
 		named := map[string]error{}
@@ -80,7 +80,7 @@ func TestDamagedRecord(t *testing.T) {
 		t.Errorf("members %q, unreadable %q", nodes, bad)
 	}
 	_, err = c.Elect(t.Context())
-	clustertest.WantIs(t, "Elect where nobody knows who leads", err, kv.ErrDamaged)
+	clustertest.WantIs(t, "Elect where it is not known which members lead", err, kv.ErrDamaged)
 }
 
 // TestKeeperRepairs: a record that was damaged by hand is what the member's own

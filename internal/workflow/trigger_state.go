@@ -1,7 +1,6 @@
 package workflow
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -249,12 +248,6 @@ func (w *triggerWatcher) loadTriggerState(of string) (triggerState, error) {
 		w.log.Warn("the trigger's state is damaged: changes since it was saved start no workflow", "error", err)
 		err = nil
 	}
-	if s.Pending != nil { // on one line, as jobs of before a restart had it
-		var line bytes.Buffer
-		if json.Compact(&line, s.Pending.Change) == nil {
-			s.Pending.Change = line.Bytes()
-		}
-	}
 	return s.about(of), err
 }
 
@@ -264,6 +257,14 @@ const triggerFormat = 0
 // triggerDoc is the document with the state of a trigger.
 func triggerDoc(stateDir, trigger string) durable.Doc[triggerState] {
 	return durable.NewDoc[triggerState](filepath.Join(stateDir, "triggers", trigger+".json"), triggerFormat)
+}
+
+// Valid returns an error for a state that is of no object.
+func (s triggerState) Valid() error {
+	if s.Of == "" {
+		return errors.New("it does not say of what")
+	}
+	return nil
 }
 
 // about is s if it is that of a trigger on of, and an empty state otherwise.

@@ -359,7 +359,7 @@ func TestUnknownWorkflow(t *testing.T) {
 // handles the next change.
 func TestDamagedState(t *testing.T) {
 	t.Parallel()
-	for name, text := range map[string]string{"cut": `{"of":"key d/k`, "empty": "", "other": `{"format":1}`} {
+	for name, text := range map[string]string{"cut": `{"of":"key d/k`, "empty": "", "other": "{}", "format": `{"format":1,"of":"o"}`} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBed(t, shared(t))
@@ -374,7 +374,7 @@ func TestDamagedState(t *testing.T) {
 			stop = b.run(conf)
 			consultest.Eventually(t, "a first look", func(context.Context) error {
 				data, err := os.ReadFile(file)
-				if err == nil && !strings.Contains(string(data), `"known": true`) {
+				if err == nil && !strings.Contains(string(data), `"known":true`) {
 					err = fmt.Errorf("got %s", data)
 				}
 				return err
