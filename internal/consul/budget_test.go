@@ -7,9 +7,13 @@ import (
 	"net/http"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/consul/api"
+
+	"github.com/jorc/jorc/internal/concurrency"
+	"github.com/jorc/jorc/internal/config"
 )
 
 func TestBudgetGrantsItsPlacesOnly(t *testing.T) {
@@ -137,14 +141,14 @@ func TestWaitsGrowWithTheLoop(t *testing.T) {
 }
 
 // TestIdlePause: a watch whose queries return immediately with known content
-// queries less and less often, until the content changes or Consul blocks.
+// queries less and less often, until the content changes or Consul blocks. A query after a pause is followed by one at once.
 func TestIdlePause(t *testing.T) {
 	t.Parallel()
 	w := watch[int]{index: 1, content: 7, took: 10 * time.Millisecond}
-	for _, want := range []time.Duration{80, 640, 4000, 4000} {
+	for i, want := range []time.Duration{80, 0, 640, 4000, 0, 4000, 8000, 8000, 8000, 0, 8000} {
 		w.idlePause = w.nextIdlePause(Meta{Content: 7}, false)
 		if want *= time.Millisecond; w.idlePause != want {
-			t.Errorf("pause = %s, want %s", w.idlePause, want)
+			t.Errorf("pause %d = %s, want %s", i+1, w.idlePause, want)
 		}
 	}
 	bound := w
@@ -152,20 +156,91 @@ func TestIdlePause(t *testing.T) {
 	if got := bound.nextIdlePause(Meta{Content: 7}, false); got != time.Second {
 		t.Errorf("with a bound: pause = %s, want %s", got, time.Second)
 	}
-	if got := w.nextIdlePause(Meta{Content: 8}, false); got != w.idlePause {
-		t.Errorf("new content at once: pause = %s, want still %s", got, w.idlePause)
+	fresh := w
+	fresh.idlePause = 0
+	if got := fresh.nextIdlePause(Meta{Content: 8}, false); got != w.level {
+		t.Errorf("new content at once: pause = %s, want still %s", got, w.level)
 	}
-	first, waited, blocked := w, w, w
-	first.index, waited.waited, blocked.took = 0, true, time.Minute
+	first, waited, blocked, long := w, w, w, w
+	first.index, waited.waited, blocked.took, long.took = 0, true, time.Minute, time.Minute
 	for what, got := range map[string]time.Duration{
-		"content waited for": blocked.nextIdlePause(Meta{Content: 8}, false),
-		"unknown content":    w.nextIdlePause(Meta{}, false),
-		"a lower index":      w.nextIdlePause(Meta{Content: 7}, true),
-		"a first query":      first.nextIdlePause(Meta{Content: 7}, false),
-		"a wait that ended":  waited.nextIdlePause(Meta{Content: 7}, false),
+		"content waited for":       blocked.nextIdlePause(Meta{Content: 8}, false),
+		"known content, but later": long.nextIdlePause(Meta{Content: 7}, false),
+		"unknown content":          w.nextIdlePause(Meta{}, false),
+		"a lower index":            w.nextIdlePause(Meta{Content: 7}, true),
+		"a first query":            first.nextIdlePause(Meta{Content: 7}, false),
+		"a wait that ended":        waited.nextIdlePause(Meta{Content: 7}, false),
 	} {
 		if got != 0 {
 			t.Errorf("%s: pause = %s, want none", what, got)
 		}
+	}
+}
+
+// TestWatchBesideOthers: a watch of content whose index is that of all content, and that only its own changes wake, as Consul's checks of a node
+// are, learns of a change at once, with few queries, while others change less often than Consul answers, also after they changed more often; and asks seldom while they do.
+func TestWatchBesideOthers(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		every, within time.Duration // others change; a change is seen
+		most          int           // queries in a minute
+	}{
+		"some changes":          {every: 200 * time.Millisecond, within: 10 * time.Millisecond, most: 14},
+		"a change in an answer": {every: time.Millisecond, within: maxIdlePause<<2 + time.Second, most: 32},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const answers, busy = 2 * time.Millisecond, time.Second
+				var (
+					queries, own int
+					changed      time.Time
+					begin, woken = time.Now(), make(chan struct{})
+				)
+				index := func() uint64 { return 2 + uint64(own) + uint64(time.Since(begin)/tt.every) }
+				source := func(ctx context.Context, q Query) (int, Meta, error) {
+					queries++
+					if q.Index == index() {
+						select {
+						case <-woken:
+						case <-time.After(q.Wait):
+						case <-ctx.Done():
+							return 0, Meta{}, context.Cause(ctx)
+						}
+					}
+					v, meta := own, Meta{Index: index(), Content: 1 + uint64(own)}
+					if time.Since(begin) < busy { // something changes with each answer
+						return v, meta, concurrency.Sleep(ctx, tt.every+answers)
+					}
+					return v, meta, concurrency.Sleep(ctx, answers)
+				}
+				c, err := New(config.Consul{Address: "127.0.0.1:1"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				seen, ended := make(chan time.Duration, 1), make(chan struct{})
+				go func() {
+					defer close(ended)
+					_ = Watch(ctx, c, Query{}, source, func(u Update[int]) {
+						if u.Value > 0 {
+							seen <- time.Since(changed)
+						}
+					}) // ends with ctx
+				}()
+				time.Sleep(time.Minute)
+				asked := queries
+				own, changed = 1, time.Now()
+				close(woken)
+				if late := <-seen; late > tt.within {
+					t.Errorf("the change was seen after %s, want at most %s", late, tt.within)
+				}
+				if asked > tt.most {
+					t.Errorf("%d queries in a minute, want at most %d", asked, tt.most)
+				}
+				stop()
+				<-ended
+			})
+		})
 	}
 }

@@ -92,7 +92,10 @@ type watch[T any] struct {
 	waited    bool          // the last query blocked until its wait ended
 	early     bool          // the last query blocked and ended before its wait
 	doubt     bool          // the last answer was early and unchanged
-	idlePause time.Duration // after an immediate answer without new content
+	idlePause time.Duration // before the next query, after an answer without new content
+	level     time.Duration // what idlePause is next
+	misses    int           // queries in a row that were sent at once, and answered at once without new content
+	afters    int           // queries after a pause that are not followed by one without
 }
 
 // partialWait is how long a query blocks while rights are missing: Consul does
@@ -227,24 +230,39 @@ const (
 	idleShare    = 8
 	idleGrowth   = 8
 	maxIdlePause = 4 * time.Second
+	mostMisses   = 4
 )
 
 // nextIdlePause returns the pause after an answer. The index of a missing key is
 // that of all keys, and the index of a node's checks is that of all checks:
-// while others change, a query returns immediately with known content. If a
-// thousand hosts repeated it immediately, Consul would do nothing else, and the
-// busier it is, the likelier is another change in the meantime. New content that a query
+// while others change, a query with an index of before returns immediately with known content. One with the present
+// index blocks, and only what it asks for wakes it. So the query after a pause, which finds a later index,
+// is followed by another at once. If that returns immediately as well, others change in less time than an answer takes: the pauses
+// grow, and ever fewer queries follow at once, because if a thousand hosts did that Consul would do nothing else.
+// New content that a query
 // finds without having blocked for long says nothing about the others: the pause stays.
 func (w *watch[T]) nextIdlePause(meta Meta, reset bool) time.Duration {
-	switch {
-	case w.index == 0 || reset || w.waited || meta.Content == 0:
-		return 0
-	case meta.Content == w.content:
-		return min(max(idleGrowth*w.idlePause, idleShare*w.took, time.Millisecond), cmp.Or(w.query.MaxPause, maxIdlePause))
-	case w.took >= w.idlePause:
-		return 0
+	known := meta.Content == w.content
+	most := w.query.MaxPause
+	if most == 0 {
+		most = maxIdlePause << max(0, w.misses-2)
 	}
-	return w.idlePause
+	switch {
+	case w.index == 0 || reset || w.waited || meta.Content == 0 || w.took >= most || !known && w.took >= w.level:
+		w.level, w.misses, w.afters = 0, 0, 0
+		return 0
+	case w.idlePause > 0 && w.afters == 0: // its index was of before the pause
+		return 0
+	case !known:
+		return w.level
+	case w.idlePause > 0:
+		w.afters--
+	default:
+		w.afters = 1<<w.misses - 1
+		w.misses = min(w.misses+1, mostMisses)
+	}
+	w.level = min(max(idleGrowth*w.level, idleShare*w.took, time.Millisecond), most)
+	return w.level
 }
 
 // newRetry returns the back-off after failures; nextPause limits its pauses.

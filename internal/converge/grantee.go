@@ -151,7 +151,7 @@ func (g *Grantee) change(set func()) {
 // A host that waits for an offer reads its own report again after these pauses:
 // a restored backup may say that it runs the version already, and then it is
 // never offered one.
-const firstRecheck, lastRecheck = 5 * time.Second, 5 * time.Minute
+const firstRecheck, lastRecheck = time.Minute, 5 * time.Minute
 
 // Pauses after a record that could not be read.
 const firstGrantRetry, lastGrantRetry = 200 * time.Millisecond, 10 * time.Second
