@@ -16,6 +16,7 @@ import (
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/lease"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/stage"
@@ -54,7 +55,7 @@ func changeCommand(env *environment) *cli.Command {
 				Action: env.onCluster(env.listChanges),
 			},
 			verb("show", "show a change, host by host", "[ID]",
-				"Means 'jorc update show', 'jorc stage show STAGE' or 'jorc cluster runs ID'. With --watch shows a version or run live until it is over.", env.showChange,
+				"Means 'jorc update show', 'jorc stage show STAGE' or 'jorc cluster runs ID'. With --watch shows the hosts live on stderr until the change is over, stopped or paused, and then the answer.", env.showChange,
 				&cli.BoolFlag{Name: "watch", Usage: "show the hosts, live, until the change is over", DisableDefaultText: true}),
 			{
 				Name: "why", Usage: "explain what a host waits for, over all changes", ArgsUsage: "[HOST]",
@@ -204,7 +205,7 @@ func (e *environment) runChanges(c *cli.Context, cl *target) (all []shownChange,
 // changeListing shows changes to people. The columns of the state and of what a change waits for have names of their own.
 func changeListing(all []shownChange, state, waits string) listing {
 	return listingOf("id,what,"+state+"*,done,failed,since,by,"+waits, all, func(x shownChange) []string {
-		return []string{x.ID, x.What, x.State, fmt.Sprintf("%d/%d", x.Done, x.Hosts), strconv.Itoa(x.Failed), when(x.Since), x.By, x.Waits}
+		return []string{x.ID, x.What, x.State, fmt.Sprintf("%d/%d", x.Counts.Done, x.Counts.Members), strconv.Itoa(x.Counts.Failed), when(x.Since), x.By, x.Waits}
 	})
 }
 
@@ -300,12 +301,15 @@ func (e *environment) showChange(c *cli.Context, cl *target, of shownChange) err
 	watch := c.Bool("watch")
 	switch {
 	case of.Kind == cluster.KindLease && watch:
-		return cannot(c, of, "--watch is for versions and runs", "'jorc change wait "+of.ID+"' waits until it is over")
+		return cannot(c, of, "--watch is for changes of several hosts", "'jorc change wait "+of.ID+"' waits until it is over")
 	case of.Kind == cluster.KindLease:
 		return e.showLease(c, cl, of.Name)
-	case of.Kind == cluster.KindFiles && watch:
-		return cannot(c, of, "--watch is for versions and runs", "'jorc change show "+of.ID+"' shows how far it is")
 	case of.Kind == cluster.KindFiles:
+		if watch && !of.Ended {
+			if _, err := e.watchFiles(c.Context, c, cl, of.Name); err != nil && !errors.Is(err, stage.ErrStopped) && !errors.Is(err, stage.ErrPaused) {
+				return err
+			}
+		}
 		return e.showStage(c, cl, of.Name)
 	case of.Kind == cluster.KindRun:
 		if watch && !of.Ended {
@@ -345,7 +349,7 @@ func (e *environment) whyChanges(c *cli.Context, cl *target) error {
 	for _, s := range stages {
 		for _, h := range s.Hosts {
 			if h.Node == host && h.Waits != "" {
-				all = append(all, waitingChange{cluster.ChangeID(cluster.KindFiles, s.Stage), cmp.Or(h.State, "waiting"), h.Waits})
+				all = append(all, waitingChange{cluster.ChangeID(cluster.KindFiles, s.Stage), h.State.String(), h.Waits})
 			}
 		}
 	}
@@ -401,16 +405,7 @@ func (e *environment) waitForFiles(c *cli.Context, cl *target, name string) erro
 	timeout := c.Duration("timeout")
 	ctx, cancel := withTimeout(c.Context, timeout)
 	defer cancel()
-	var last stage.Status
-	live := e.live(c, quietWait)
-	err := stage.Wait(ctx, cl.Cluster, name, budget.OfState(cl.rollouts(), readLife), func(s stage.Status) {
-		if last.Stage == "" {
-			noteUnorchestratedStage(c, s)
-		}
-		last = s
-		live.Show(stageProgress(s))
-	})
-	live.Stop(true)
+	last, err := e.watchFiles(ctx, c, cl, name)
 	if e.format(c) == formatJSON && last.Stage != "" {
 		if err := e.writeJSON(c.App.Writer, last); err != nil {
 			return err
@@ -425,13 +420,47 @@ func (e *environment) waitForFiles(c *cli.Context, cl *target, name string) erro
 	return err
 }
 
+// watchFiles shows a stage until all its hosts have what they want, and returns how far it was. It returns what stage.Wait returns.
+func (e *environment) watchFiles(ctx context.Context, c *cli.Context, cl *target, name string) (last stage.Status, err error) {
+	live := e.live(c, quietWait)
+	err = stage.Wait(ctx, cl.Cluster, name, budget.OfState(cl.rollouts(), readLife), func(s stage.Status) {
+		if last.Stage == "" {
+			noteUnorchestratedStage(c, s)
+		}
+		last = s
+		live.Show(stageProgress(s))
+	})
+	live.Stop(true)
+	return last, err
+}
+
 // stageProgress is a stage for a live display.
 func stageProgress(s stage.Status) terminal.Progress {
-	n := s.Counts
-	return terminal.Progress{
-		Title: "files of stage " + s.Stage + ": " + s.State + nonzero(count{n.Working, "working"}, count{n.Failed, "failed"}, count{n.Waiting, "waiting"}, count{n.Down, "down"}, count{n.Held, "held"}),
-		Since: s.Since, Done: n.Done, Total: n.Members, Waits: s.Waits(),
+	p := terminal.Progress{Title: "files of stage " + s.Stage + ": " + s.State, Since: s.Since, Waits: s.Waits()}
+	return onHosts(p, s.Counts, s.Hosts, func(h stage.HostProgress) pace.HostProgress { return h.HostProgress })
+}
+
+// onHosts adds to p how far a change is on its hosts. Until it has ended its title says always how many work, and how many failed.
+func onHosts[T any](p terminal.Progress, n pace.Counts, hosts []T, progress func(T) pace.HostProgress) terminal.Progress {
+	p.Done, p.Total = n.Done, n.Members
+	if p.Until.IsZero() {
+		p.Title += fmt.Sprintf(", %d working, %d failed", n.Working, n.Failed)
+		n.Working, n.Failed = 0, 0
 	}
+	p.Title += nonzero(count{n.Working, "working"}, count{n.Failed, "failed"}, count{n.Waiting, "waiting"}, count{n.Down, "down"}, count{n.GivenUp, "given up"}, count{n.Held, "held"})
+	for _, one := range hosts {
+		h, kind := progress(one), terminal.Waiting
+		switch h.State {
+		case pace.HasIt, pace.Apart:
+			continue
+		case pace.Failed:
+			kind = terminal.Failed
+		case pace.Working:
+			kind = terminal.Working
+		}
+		p.Hosts = append(p.Hosts, terminal.Host{Name: h.Node, Kind: kind, State: h.State.String(), Since: h.Since, Text: h.Detail})
+	}
+	return p
 }
 
 func (e *environment) pauseChange(c *cli.Context, cl *target, of shownChange) error {

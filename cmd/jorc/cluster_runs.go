@@ -602,33 +602,8 @@ func (e *environment) await(c *cli.Context, cl *target, goal runs.Goal, filter *
 
 // runProgress is a run for a live display.
 func runProgress(d runs.Detail) terminal.Progress {
-	n := d.Counts
-	p := terminal.Progress{
-		Title: fmt.Sprintf("run %s of %s: %s", d.ID, d.Request.Workflow, d.State), Since: d.Created, Until: d.Ended,
-		Done: n.Done, Total: n.Members, Waits: d.Waits(),
-	}
-	p.Title += nonzero(count{n.Running, "running"}, count{n.Failed, "failed"}, count{n.Pending, "pending"}, count{n.Lost, "lost"}, count{n.Cancelled, "cancelled"})
-	for _, m := range d.Members {
-		h := terminal.Host{Name: m.Node, Kind: terminal.Waiting, State: string(m.State), Since: d.Created, Text: m.Why}
-		switch m.State {
-		case runs.Done:
-			continue
-		case runs.Failed, runs.Lost:
-			h.Kind = terminal.Failed
-		case runs.Running:
-			h.Kind = terminal.Working
-		case runs.Pending:
-			h.Text = cmp.Or(m.Why, "it has not begun")
-		}
-		if m.Task != "" && m.Why != "" {
-			h.Text = "task " + m.Task + ": " + m.Why
-		}
-		if len(m.History) > 0 {
-			h.Since = m.History[len(m.History)-1].At
-		}
-		p.Hosts = append(p.Hosts, h)
-	}
-	return p
+	p := terminal.Progress{Title: fmt.Sprintf("run %s of %s: %s", d.ID, d.Request.Workflow, d.State), Since: d.Created, Until: d.Ended, Waits: d.Waits()}
+	return onHosts(p, d.Counts.Hosts(), d.Members, func(m runs.Member) pace.HostProgress { return m.Progress(d.Created) })
 }
 
 // windowsText is what --window takes for windows.

@@ -276,7 +276,7 @@ func TestGateBesideScript(t *testing.T) {
 					return err
 				}
 				for _, h := range rollout.Progress(s.Document, state, time.Now()) {
-					if h.State == rollout.HostWaiting && !strings.Contains(h.Detail, "not admitted yet") {
+					if h.State == pace.Pending && !strings.Contains(h.Detail, "not admitted yet") {
 						if _, err := c.ReportVersion(t.Context(), h.Node, "v2"); err != nil {
 							return err
 						}

@@ -190,7 +190,7 @@ func TestRolloutGateSurvivesKill(t *testing.T) {
 			return err
 		}
 		for _, h := range rollout.Progress(s.Document, state, time.Now()) {
-			if h.State == rollout.HostWaiting && !strings.Contains(h.Detail, "not admitted yet") {
+			if h.State == pace.Pending && !strings.Contains(h.Detail, "not admitted yet") {
 				_, err = f.cluster.ReportVersion(t.Context(), h.Node, "v2")
 				return err
 			}

@@ -110,13 +110,7 @@ func (e *environment) showStage(c *cli.Context, cl *target, name string) error {
 		}
 	}
 	for _, h := range s.Hosts {
-		detail := h.Waits
-		if detail != "" {
-			detail = "waits: " + detail
-		} else if h.State == cluster.StageFailed || h.State == cluster.StageRestored || h.State == cluster.StageRestoring {
-			detail = h.Reason
-		}
-		l.rows = append(l.rows, []string{h.Node, cmp.Or(h.State, "-"), when(h.Since), stageNames(h.Changed, 0), detail})
+		l.rows = append(l.rows, []string{h.Node, h.State.String(), when(h.Since), stageNames(h.Changed, 0), h.Detail})
 	}
 	return e.print(c, l, s)
 }

@@ -77,7 +77,7 @@ func finishedListing(f rollout.Finished) listing {
 		}
 	}
 	for _, h := range f.Hosts {
-		row(h.Node, h.State+timeText(", waiting ", h.Waiting)+timeText(", active ", h.Active)+after(": ", h.Detail))
+		row(h.Node, h.State.String()+timeText(", waiting ", h.Waiting)+timeText(", active ", h.Active)+after(": ", h.Detail))
 	}
 	if f.Left > 0 {
 		row("left out", text.Count(f.Left, "host", "hosts")+" with shorter times")

@@ -347,29 +347,8 @@ func (e *environment) waitRollout(c *cli.Context, cl *target) error {
 
 // rolloutProgress is a rollout for a live display.
 func rolloutProgress(s rollout.Status, hosts []rollout.HostProgress) terminal.Progress {
-	n := s.Now
-	p := terminal.Progress{
-		Title: s.Version + ": " + s.StateText(), Since: s.Started, Until: s.Finished,
-		Done: n.Done, Total: n.Members, Waits: strings.Join(s.Waits, "; "),
-	}
-	if !s.Over() {
-		p.Title += fmt.Sprintf(", %d working, %d failed", n.Working, n.Failed)
-		n.Working, n.Failed = 0, 0
-	}
-	p.Title += nonzero(count{n.Working, "working"}, count{n.Failed, "failed"}, count{n.Waiting, "waiting"}, count{n.Down, "down"}, count{n.GivenUp, "given up"}, count{n.Held, "held"})
-	for _, h := range hosts {
-		kind := terminal.Waiting
-		switch h.State {
-		case rollout.HostDone, rollout.HostApart:
-			continue
-		case rollout.HostFailed:
-			kind = terminal.Failed
-		case rollout.HostWorking:
-			kind = terminal.Working
-		}
-		p.Hosts = append(p.Hosts, terminal.Host{Name: h.Node, Kind: kind, State: h.State, Since: h.Since, Text: h.Detail})
-	}
-	return p
+	p := terminal.Progress{Title: s.Version + ": " + s.StateText(), Since: s.Started, Until: s.Finished, Waits: strings.Join(s.Waits, "; ")}
+	return onHosts(p, s.Now, hosts, func(h rollout.HostProgress) pace.HostProgress { return h.HostProgress })
 }
 
 // nonzero formats ", 2 waiting, 1 down"; zero counts are left out.

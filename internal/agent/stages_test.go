@@ -256,13 +256,13 @@ func TestStageSetBack(t *testing.T) {
 	h.wantFile("reloads", reloads)
 	h.put("app/limit", "1")
 	s := h.wantStageState(stage.StateDone)
-	if host := s.Hosts[0]; len(s.Stops) != 0 || s.Counts != (pace.Counts{Members: 1, Done: 1}) || host.State != "" || host.Reason != "" || len(host.Changed) != 0 {
+	if host := s.Hosts[0]; len(s.Stops) != 0 || s.Counts != (pace.Counts{Members: 1, Done: 1}) || host.State != pace.HasIt || host.Files != "" || host.Detail != "" || len(host.Changed) != 0 {
 		t.Errorf("got %+v", s)
 	}
 
 	h.put("app/limit", "bad")
 	h.eventually("the stop, and its host as it is since", func() error { // a status has its hosts before its stops
-		if s := h.wantStageState(stage.StateStopped); len(s.Stops) != 1 || s.Hosts[0].State != cluster.StageRestored {
+		if s := h.wantStageState(stage.StateStopped); len(s.Stops) != 1 || s.Hosts[0].State != pace.Failed || s.Hosts[0].Files != cluster.StageRestored {
 			return fmt.Errorf("got %+v", s)
 		}
 		return nil
@@ -297,7 +297,7 @@ func TestStageWaitsSince(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s := h.wantStageState(stage.StateChanging); !waits.WantsSince.After(report.Answered(cluster.FilesChange("edge")).Since) || !s.Since.Equal(waits.WantsSince) ||
-		s.Hosts[0].State != cluster.StageWaiting || !s.Hosts[0].Since.Equal(waits.WantsSince) {
+		s.Hosts[0].State != pace.Pending || s.Hosts[0].Detail == "" || !s.Hosts[0].Since.Equal(waits.WantsSince) {
 		t.Errorf("got %+v of %+v", s, waits)
 	}
 

@@ -91,17 +91,18 @@ func Show(l change.Lease) Shown {
 	return s
 }
 
-// Progress is how far the lease is: a host in trouble failed.
-func (s Shown) Progress() pace.State {
+// Progress is how far the host is with its lease: one in trouble failed. Its zone is not known here.
+func (s Shown) Progress() pace.HostProgress {
+	h := pace.HostProgress{Node: s.Node, State: pace.Pending, Since: s.Since, Detail: s.Waits}
 	switch {
 	case s.State == ShownGivenUp:
-		return pace.Left
+		h.State = pace.Left
 	case s.Trouble:
-		return pace.Failed
+		h.State = pace.Failed
 	case s.State == ShownGranted:
-		return pace.Working
+		h.State = pace.Working
 	}
-	return pace.Pending
+	return h
 }
 
 // Blocker is what a lease that waits waits for.

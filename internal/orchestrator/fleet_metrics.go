@@ -232,7 +232,7 @@ func (f clusterMetrics) collectLeases(s *cluster.State) {
 			continue
 		}
 		shown := lease.Show(l)
-		counts.Add(shown.Progress())
+		counts.Add(shown.Progress().State)
 		if shown.State == lease.ShownWaiting {
 			since = pace.Earliest(since, shown.Since)
 			blockers = append(blockers, shown.Blocker())

@@ -402,6 +402,7 @@ const (
 	Left  // an operator gave up on it
 	Held  // or drained, by an operator: steps leave it out
 	HasIt // without an open grant
+	Apart // takes no part in it
 )
 
 // Member is a host in one change.

@@ -104,7 +104,7 @@ func TestEndsWithHeld(t *testing.T) {
 		t.Fatalf("the rollout is %s with %v: %+v", d.StateText(), arrived(v), last)
 	}
 	for _, h := range rollout.Progress(d, v, noon) {
-		if slices.Contains([]string{order[1], order[4]}, h.Node) != (h.State == rollout.HostHeld) {
+		if slices.Contains([]string{order[1], order[4]}, h.Node) != (h.State == pace.Held) {
 			t.Errorf("%s is %q: %s", h.Node, h.State, h.Detail)
 		}
 	}

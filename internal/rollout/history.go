@@ -45,15 +45,13 @@ type Finished struct {
 	Active  Spread `json:"active"`
 	// Hosts are the ones that are not done, and then the ones with the longest active
 	// times, in that order; Left is how many are left out.
-	Hosts []HostTimes `json:"hosts"`
+	Hosts []HostTimes `json:"hosts,omitempty"`
 	Left  int         `json:"hosts_left"`
 }
 
 // HostTimes says what a rollout took on one host. Times that are not known are left out.
 type HostTimes struct {
-	Node   string `json:"node"`
-	State  string `json:"state"` // as in HostProgress, when the rollout ended
-	Detail string `json:"detail,omitempty"`
+	pace.HostProgress // when the rollout ended
 	// Waiting is from the beginning of the rollout until the host began, Active from then
 	// on until it was healthy and back in service, or the rollout ended.
 	Waiting *int64 `json:"waiting_seconds,omitempty"`
@@ -226,7 +224,8 @@ func finished(d Document, outcome, why string, s State, end time.Time) Finished 
 	for _, m := range p.members {
 		h := m.times(d, end)
 		progress := p.hostProgress(m, o)
-		if h.State = progress.State; h.State != HostDone {
+		h.Zone, h.State = m.Zone, m.in.State
+		if h.State != pace.HasIt {
 			h.Detail = shorten(progress.Detail)
 		}
 		if h.Waiting != nil {
@@ -238,9 +237,8 @@ func finished(d Document, outcome, why string, s State, end time.Time) Finished 
 		f.Hosts = append(f.Hosts, h)
 	}
 	f.Waiting, f.Active = spread(waiting), spread(active)
-	order := []string{HostFailed, HostGivenUp, HostWorking, HostDown, HostHeld, HostWaiting, HostDone}
 	slices.SortStableFunc(f.Hosts, func(a, b HostTimes) int {
-		return cmp.Or(cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State)), cmp.Compare(seconds(b.Active), seconds(a.Active)), cmp.Compare(a.Node, b.Node))
+		return cmp.Or(pace.CompareProgress(a.State, b.State), cmp.Compare(seconds(b.Active), seconds(a.Active)), cmp.Compare(a.Node, b.Node))
 	})
 	f.Left = max(0, len(f.Hosts)-mostHostTimes)
 	f.Hosts = f.Hosts[:len(f.Hosts)-f.Left]
@@ -257,7 +255,7 @@ func seconds(n *int64) int64 {
 // times are the member's times in the rollout. With a policy they come from its answer
 // to the grant, without one from the state of its workflow.
 func (m *Member) times(d Document, end time.Time) HostTimes {
-	h := HostTimes{Node: m.Node}
+	h := HostTimes{HostProgress: pace.HostProgress{Node: m.Node}}
 	began, ended := m.Answer.Since, m.Answer.Ended
 	mine := m.Answer.ID != "" && m.Answer.Tag == d.Version
 	if m.Answer.Open() {

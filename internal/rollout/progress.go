@@ -9,33 +9,16 @@ import (
 	"github.com/jorc/jorc/internal/pace"
 )
 
-// States of HostProgress.
-const (
-	HostWaiting = "waiting" // it waits for its grant, or has not begun
-	HostWorking = "working"
-	HostFailed  = "failed"
-	HostDown    = "down"
-	HostGivenUp = string(pace.GivenUp)
-	HostHeld    = "held" // or drained: steps leave it out, and it follows when that ends
-	HostDone    = "done"
-	HostApart   = "apart" // it takes no part
-)
-
 // HostProgress is how far one host is on its way to the version of a rollout.
 type HostProgress struct {
-	Node    string    `json:"node"`
-	Zone    string    `json:"zone"`
-	Roles   []string  `json:"roles"`
-	Version string    `json:"version"` // that it runs
-	State   string    `json:"state"`   // failed, working, pending, down, given up, held, done, apart
-	Since   time.Time `json:"since,omitzero"`
+	pace.HostProgress
+	Roles   []string `json:"roles"`
+	Version string   `json:"version"` // that it runs
 	// Granted is when its open grant began; left out: it has none.
 	Granted time.Time `json:"granted,omitzero"`
 	Health  string    `json:"health"` // passing, warning, critical, maintenance; empty: the host is absent
 	// Out is why it is out of service: grant, down, critical, maintenance; empty: it is in service.
 	Out string `json:"out"`
-	// Detail is what it waits for, what it does, or why it failed.
-	Detail string `json:"detail"`
 	// NextTry is when it tries again what failed.
 	NextTry time.Time `json:"next_try,omitzero"`
 }
@@ -52,21 +35,18 @@ func Progress(d Document, s State, now time.Time) []HostProgress {
 	for _, m := range s.Members {
 		if why := m.apart(d.Policy); why != "" && !m.granted() {
 			h := m.hostProgress()
-			h.State, h.Detail = HostApart, why
+			h.State, h.Detail = pace.Apart, why
 			all = append(all, h)
 		}
 	}
-	order := []string{HostFailed, HostWorking, HostDown, HostGivenUp, HostHeld, HostWaiting, HostDone, HostApart}
-	slices.SortStableFunc(all, func(a, b HostProgress) int {
-		return cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State))
-	})
+	slices.SortStableFunc(all, func(a, b HostProgress) int { return pace.CompareProgress(a.State, b.State) })
 	return all
 }
 
 // hostProgress is what does not depend on the other members.
 func (m *Member) hostProgress() HostProgress {
 	h := HostProgress{
-		Node: m.Node, Zone: m.Zone, Roles: append([]string{}, m.Roles...), Version: m.Version, Health: m.Condition.Health, Out: string(m.out()),
+		HostProgress: pace.HostProgress{Node: m.Node, Zone: m.Zone}, Roles: append([]string{}, m.Roles...), Version: m.Version, Health: m.Condition.Health, Out: string(m.out()),
 	}
 	if m.granted() || m.givenUp() {
 		h.Granted = m.grantedSince()
@@ -76,9 +56,10 @@ func (m *Member) hostProgress() HostProgress {
 
 func (p *planner) hostProgress(m ranked, o pace.Outlook) HostProgress {
 	h := m.hostProgress()
+	h.State = m.in.State
 	switch m.in.State {
 	case pace.Failed:
-		h.State, h.Since, h.Detail = HostFailed, m.failedSince(p.doc), shorten(p.failure(m))
+		h.Since, h.Detail = m.failedSince(p.doc), shorten(p.failure(m))
 		for _, s := range m.states() {
 			if s.failedIn(p.doc) {
 				h.NextTry = s.NextTry
@@ -86,20 +67,20 @@ func (p *planner) hostProgress(m ranked, o pace.Outlook) HostProgress {
 			}
 		}
 	case pace.Working:
-		h.State, h.Since, h.Detail = HostWorking, h.Granted, cmp.Or(m.activity(), p.grantText(m))
+		h.Since, h.Detail = h.Granted, cmp.Or(m.activity(), p.grantText(m))
 		if !p.doc.Paced() {
 			h.Since = m.Config.Since
 		}
 	case pace.Down:
-		h.State, h.Since, h.Detail = HostDown, m.DownSince, "its host or its agent is down"
+		h.Since, h.Detail = m.DownSince, "its host or its agent is down"
 	case pace.Left:
-		h.State, h.Since, h.Detail = HostGivenUp, h.Granted, p.grantText(m)
+		h.Since, h.Detail = h.Granted, p.grantText(m)
 	case pace.Held:
-		h.State, h.Since, h.Detail = HostHeld, h.Granted, cmp.Or(p.grantText(m), m.aside())
+		h.Since, h.Detail = h.Granted, cmp.Or(p.grantText(m), m.aside())
 	case pace.HasIt:
-		h.State, h.Since = HostDone, m.Arrived
+		h.Since = m.Arrived
 	case pace.Pending:
-		h.State, h.Detail = HostWaiting, cmp.Or(m.unmet(p.doc), "it has not begun")
+		h.Detail = cmp.Or(m.unmet(p.doc), "it has not begun")
 		if p.doc.Paced() {
 			h.Detail = o.Why(m.in).Text(p.Words.Noun)
 		}

@@ -227,6 +227,21 @@ func (c Counts) Hosts() pace.Counts {
 	return pace.Counts{Members: c.Members, Waiting: c.Pending, Working: c.Running, Done: c.Done, Failed: c.Failed + c.Lost, GivenUp: c.Cancelled}
 }
 
+// Host is the state of a member as of a host in any change, as Counts.Hosts has it.
+func (s State) Host() pace.State {
+	switch s {
+	case Running:
+		return pace.Working
+	case Done:
+		return pace.HasIt
+	case Failed, Lost:
+		return pace.Failed
+	case Cancelled:
+		return pace.Left
+	}
+	return pace.Pending
+}
+
 func (c *Counts) add(s State) {
 	c.Members++
 	switch s {

@@ -15,6 +15,7 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/event"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pace"
 )
 
 // List reads all runs, the newest first, those whose documents cannot be read
@@ -100,6 +101,21 @@ func (m Member) Exit() string {
 		return strconv.Itoa(m.ExitCode)
 	}
 	return ""
+}
+
+// Progress is how far the member is in a run that was created then, as a host in any change. Its zone is not known here.
+func (m Member) Progress(created time.Time) pace.HostProgress {
+	h := pace.HostProgress{Node: m.Node, State: m.State.Host(), Since: created, Detail: m.Why}
+	switch {
+	case m.Task != "" && m.Why != "":
+		h.Detail = "task " + m.Task + ": " + m.Why
+	case m.State == Pending && m.Why == "":
+		h.Detail = "it has not begun"
+	}
+	if n := len(m.History); n > 0 {
+		h.Since = m.History[n-1].At
+	}
+	return h
 }
 
 // timed returns the member with its times in a run that was created then.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
@@ -41,8 +42,8 @@ type Status struct {
 	Orchestrated bool   `json:"orchestrated"`
 	Stops        []Stop `json:"stops"`
 	// Exempt is what hosts take although a rule of the cluster forbids it, and why.
-	Exempt []Exemption  `json:"exempt,omitempty"`
-	Hosts  []HostStatus `json:"hosts"` // in the order in which a change reaches them
+	Exempt []Exemption    `json:"exempt,omitempty"`
+	Hosts  []HostProgress `json:"hosts,omitempty"` // in the order in which a change reaches them
 }
 
 // StepStatus is one step for people.
@@ -55,15 +56,39 @@ type StepStatus struct {
 	Waits    []string           `json:"waits"` // what the next step waits for
 }
 
-// HostStatus is one host of a stage.
-type HostStatus struct {
-	Node    string    `json:"node"`
-	Zone    string    `json:"zone,omitempty"`
-	State   string    `json:"state"`            // one of a report's, or "waiting"; empty: it has accepted no grant
-	Since   time.Time `json:"since,omitzero"`   // of what Changed is about: since when it waits, else of its last attempt
-	Changed []string  `json:"changed"`          // names of what changed: of what it waits for, else of its last attempt
-	Reason  string    `json:"reason,omitempty"` // why its last attempt failed
-	Waits   string    `json:"waits,omitempty"`  // why it has no grants, or no content
+// HostProgress is how far one host of a stage is. Since is of what Changed is about.
+type HostProgress struct {
+	pace.HostProgress
+	// Files is what it does with its files, or what came of the last grant: changing, settling, restoring, done, failed,
+	// restored; empty: it has accepted none, or nothing is left of it.
+	Files   string   `json:"files"`
+	Changed []string `json:"changed"`         // names of what changed: of what it waits for, else of its last attempt
+	Waits   string   `json:"waits,omitempty"` // why it has no grant, or no content; also beside a failure
+}
+
+// detail is what the host waits for, what it does, or why it failed.
+func (h HostProgress) detail(reason string) string {
+	switch h.State {
+	case pace.Failed:
+		if h.Waits != "" {
+			reason += "; it waits: " + h.Waits
+		}
+		return strings.TrimPrefix(reason, "; ")
+	case pace.Working:
+		return strings.TrimSuffix(doing(h.Files)+": "+reason, ": ")
+	}
+	return h.Waits
+}
+
+// doing is what a host at work does with its files.
+func doing(files string) string {
+	switch files {
+	case cluster.StageSettling:
+		return "its checks have to pass"
+	case cluster.StageRestoring:
+		return "its old files return"
+	}
+	return "its files are replaced"
 }
 
 // Describe returns what a plan would be made of, for people. It is a pure function.
@@ -72,7 +97,7 @@ func Describe(d Documents, s State, orchestrated bool, now time.Time) Status {
 	sum := p.summary()
 	st := Status{
 		Stage: s.Stage, State: sum.State, Counts: sum.Counts, Since: d.Book.Since, Orchestrated: orchestrated,
-		MaxParallel: p.policy.MaxParallel.String(), Canary: p.policy.Canary, ZoneByZone: p.policy.ZoneByZone, Stops: []Stop{}, Hosts: []HostStatus{},
+		MaxParallel: p.policy.MaxParallel.String(), Canary: p.policy.Canary, ZoneByZone: p.policy.ZoneByZone, Stops: []Stop{}, Hosts: []HostProgress{},
 	}
 	wanting := 0
 	p.outlook()
@@ -80,9 +105,10 @@ func Describe(d Documents, s State, orchestrated bool, now time.Time) Status {
 	p.Book = d.Book
 	for _, h := range p.hosts {
 		r := h.Report
-		one := HostStatus{Node: h.Node, Zone: h.Zone, State: r.Shown(), Changed: []string{}}
+		one := HostProgress{HostProgress: pace.HostProgress{Node: h.Node, Zone: h.Zone, State: h.Progress()}, Changed: []string{}}
+		reason := ""
 		if !r.TakenBack() {
-			one.Since, one.Reason, one.Changed = h.Answer.Since, r.Reason, r.Taken.Names()
+			one.Since, one.Files, one.Changed, reason = h.Answer.Since, r.State, r.Taken.Names(), r.Reason
 		}
 		if r.Wants != "" && !r.Open() {
 			one.Changed, one.Waits = r.Changed.Names(), p.waitsFor(h, orchestrated, outlook)
@@ -96,6 +122,7 @@ func Describe(d Documents, s State, orchestrated bool, now time.Time) Status {
 		if r.Silent() {
 			one.Waits = "its first content is not rendered yet"
 		}
+		one.Detail = one.detail(reason)
 		st.Hosts = append(st.Hosts, one)
 	}
 	if p.policy.Gated() {

@@ -21,29 +21,20 @@ import (
 
 // ChangeRow is one change in a list of all: what reaches hosts one after the other.
 type ChangeRow struct {
-	ID      string    `json:"id"` // KIND.NAME
-	Kind    string    `json:"kind"`
-	Name    string    `json:"name"` // a version or the id of a rollout that ended, a stage, the id of a run, a host
-	What    string    `json:"what"`
-	State   string    `json:"state"`
-	By      string    `json:"by"`
-	Since   time.Time `json:"since,omitzero"`
-	Hosts   int       `json:"hosts"`
-	Done    int       `json:"done"`
-	Working int       `json:"working"`
-	Failed  int       `json:"failed"`
-	Waits   string    `json:"waits"` // what it waits for, or why it ended so
-	Ended   bool      `json:"ended"`
+	ID     string      `json:"id"` // KIND.NAME
+	Kind   string      `json:"kind"`
+	Name   string      `json:"name"` // a version or the id of a rollout that ended, a stage, the id of a run, a host
+	What   string      `json:"what"`
+	State  string      `json:"state"`
+	By     string      `json:"by"`
+	Since  time.Time   `json:"since,omitzero"`
+	Counts pace.Counts `json:"counts"` // of its hosts
+	Waits  string      `json:"waits"`  // what it waits for, or why it ended so
+	Ended  bool        `json:"ended"`
 }
 
 func changeRow(kind, name string) ChangeRow {
 	return ChangeRow{ID: cluster.ChangeID(kind, name), Kind: kind, Name: name}
-}
-
-// counting adds the numbers of hosts.
-func (r ChangeRow) counting(n pace.Counts) ChangeRow {
-	r.Hosts, r.Done, r.Working, r.Failed = n.Members, n.Done, n.Working, n.Failed
-	return r
 }
 
 // VersionRow is the rollout of the desired version.
@@ -51,7 +42,8 @@ func VersionRow(s rollout.Status) ChangeRow {
 	r := changeRow(cluster.KindVersion, s.Version)
 	r.What, r.State, r.By, r.Since, r.Ended = "version "+s.Version, s.StateText(), s.By, s.Started, s.Over()
 	r.Waits = strings.Join(s.Waits, "; ")
-	return r.counting(s.Now)
+	r.Counts = s.Now
+	return r
 }
 
 // FinishedRow is a rollout that ended.
@@ -59,7 +51,8 @@ func FinishedRow(f rollout.Finished) ChangeRow {
 	r := changeRow(cluster.KindVersion, f.ID)
 	r.What, r.State, r.By, r.Since, r.Ended = "version "+f.Version, f.Outcome, f.By, f.Started, true
 	r.Waits = f.Why
-	return r.counting(f.Counts)
+	r.Counts = f.Counts
+	return r
 }
 
 // FilesRow is what a stage brings to its hosts.
@@ -69,7 +62,8 @@ func FilesRow(s stage.Status) ChangeRow {
 	if !r.Ended {
 		r.Waits = s.Waits()
 	}
-	return r.counting(s.Counts)
+	r.Counts = s.Counts
+	return r
 }
 
 // RunRowOf is a run.
@@ -80,7 +74,8 @@ func RunRowOf(run runs.Run) ChangeRow {
 	if !r.Ended {
 		r.Waits = run.Waits()
 	}
-	return r.counting(run.Counts.Hosts())
+	r.Counts = run.Counts.Hosts()
+	return r
 }
 
 // LeaseRow is the lease of a host.
@@ -90,9 +85,8 @@ func LeaseRow(l lease.Shown) ChangeRow {
 	if l.Reason != "" {
 		r.What += ": " + l.Reason
 	}
-	var n pace.Counts
-	n.Add(l.Progress())
-	return r.counting(n)
+	r.Counts.Add(l.Progress().State)
+	return r
 }
 
 // CompareChanges sorts changes: the ones in progress first, and the newest first.
@@ -196,7 +190,7 @@ var ErrNoChange = errors.New("no such change")
 
 // ChangeQuery selects hosts of a change.
 type ChangeQuery struct {
-	State string // of a host of a rollout, as in rollout.HostProgress; empty: all
+	State string // as in pace.HostProgress; empty: all
 	Page
 }
 
@@ -204,11 +198,13 @@ type ChangeQuery struct {
 type Change struct {
 	About
 	ChangeRow
+	Hosts []ChangeHost `json:"hosts"` // of one page, the ones that need attention first
+	Paged
 	// Version is the rollout of the desired version, EndedVersion one that ended.
 	Version      *Rollout       `json:"version,omitempty"`
 	EndedVersion *RolloutRecord `json:"ended_version,omitempty"`
 	Files        *Stage         `json:"files,omitempty"`
-	Run          *Run           `json:"run,omitempty"`
+	Run          *RunRow        `json:"run,omitempty"`
 	Lease        *lease.Shown   `json:"lease,omitempty"`
 }
 
@@ -225,15 +221,9 @@ func (f *Fleet) Change(ctx context.Context, id string, q ChangeQuery) (Change, e
 	case cluster.KindVersion:
 		err = s.versionChange(&v, name, q)
 	case cluster.KindFiles:
-		var of Stage
-		if of, err = s.Stage(name, q.Page); err == nil {
-			v.Files, v.ChangeRow = &of, s.derived.stages()[name].change()
-		}
+		err = s.filesChange(&v, name, q)
 	case cluster.KindRun:
-		var of Run
-		if of, err = f.Run(ctx, name, q.Page); err == nil {
-			v.Run, v.ChangeRow = &of, RunRowOf(of.RunRow.Run)
-		}
+		err = f.runChange(ctx, s, &v, name, q)
 	case cluster.KindLease:
 		all := s.leases()
 		i := slices.IndexFunc(all, func(l lease.Shown) bool { return l.Node == name })
@@ -241,6 +231,7 @@ func (f *Fleet) Change(ctx context.Context, id string, q ChangeQuery) (Change, e
 			return Change{}, fmt.Errorf("host %q has no lease: %w", name, ErrNoChange)
 		}
 		v.Lease, v.ChangeRow = &all[i], LeaseRow(all[i])
+		v.onHosts(s, q, []ChangeHost{{HostProgress: all[i].Progress()}})
 	default:
 		return Change{}, fmt.Errorf("%q: %w: an ID is KIND.NAME with one of the kinds %s%s", id, ErrNoChange, strings.Join(cluster.ChangeKinds(), ", "), text.Unknown(kind, "kinds", cluster.ChangeKinds()))
 	}
@@ -255,15 +246,62 @@ func (f *Fleet) Change(ctx context.Context, id string, q ChangeQuery) (Change, e
 
 // versionChange makes v the rollout of the desired version if it has that name, or one that ended.
 func (s *Snapshot) versionChange(v *Change, name string, q ChangeQuery) error {
+	var hosts []ChangeHost
 	if status, ok := s.status(); ok && status.Version == name {
-		of := s.Rollout(RolloutQuery(q))
+		of := s.Rollout()
 		v.Version, v.ChangeRow = &of, VersionRow(status)
-		return nil
+		for _, h := range rollout.Progress(s.Stored.Document, s.Members, s.Now) {
+			hosts = append(hosts, s.versionHost(h))
+		}
+	} else {
+		of, err := s.RolloutRecord(name)
+		if err != nil {
+			return err
+		}
+		v.ChangeRow = FinishedRow(of.Finished)
+		for _, h := range of.Hosts {
+			hosts = append(hosts, endedHost(h))
+		}
+		of.Hosts = nil
+		v.EndedVersion = &of
 	}
-	of, err := s.RolloutRecord(name)
+	v.onHosts(s, q, hosts)
+	return nil
+}
+
+// filesChange makes v what a stage brings to its hosts.
+func (s *Snapshot) filesChange(v *Change, name string, q ChangeQuery) error {
+	of, err := s.Stage(name)
 	if err != nil {
 		return err
 	}
-	v.EndedVersion, v.ChangeRow = &of, FinishedRow(of.Finished)
+	v.Files, v.ChangeRow = &of, s.derived.stages()[name].change()
+	var hosts []ChangeHost
+	if of.Status != nil {
+		for _, h := range of.Status.Hosts {
+			hosts = append(hosts, filesHost(h))
+		}
+		of.Status.Hosts = nil
+	}
+	v.onHosts(s, q, hosts)
+	return nil
+}
+
+// runChange makes v a run.
+func (f *Fleet) runChange(ctx context.Context, s *Snapshot, v *Change, name string, q ChangeQuery) error {
+	d, err := f.runDetail(ctx, s, name)
+	if err != nil {
+		return err
+	}
+	row := s.runRow(d.detail.Run)
+	v.Run, v.ChangeRow = &row, RunRowOf(row.Run)
+	var hosts []ChangeHost
+	for _, m := range d.detail.Members {
+		hosts = append(hosts, runHost(m, d.detail.Created))
+	}
+	v.onHosts(s, q, hosts)
+	for i := range v.Hosts {
+		v.Hosts[i].Output = f.output(s, d, name, v.Hosts[i].Node)
+	}
 	return nil
 }

@@ -134,33 +134,19 @@ func (f *Fleet) Host(ctx context.Context, node string) (Host, error) {
 	return h, nil
 }
 
-// Run returns one run with a page of its members. It returns runs.ErrNoRun,
-// runs.ErrInvalid or a class of package consul.
-func (f *Fleet) Run(ctx context.Context, id string, page Page) (Run, error) {
-	s, err := f.Snapshot(ctx)
-	if err != nil {
-		return Run{}, err
-	}
+// runDetail reads a run with its members as the viewer may see them. It returns runs.ErrNoRun, consul.ErrDenied or another class of
+// package consul.
+func (f *Fleet) runDetail(ctx context.Context, s *Snapshot, id string) (d runDetail, err error) {
 	if err := s.hidden.refusal("run", id); err != nil {
-		return Run{}, err
+		return d, err
 	}
 	if s.sources != nil && !slices.ContainsFunc(s.AllRuns, func(r runs.Run) bool { return r.ID == id }) {
-		return Run{}, fmt.Errorf("run %q: %w", id, runs.ErrNoRun) // or it names a host that is hidden
+		return d, fmt.Errorf("run %q: %w", id, runs.ErrNoRun) // or it names a host that is hidden
 	}
-	d, err := f.feed.run(ctx, id)
-	if err != nil {
-		return Run{}, err
-	}
-	if s.hidden != nil {
+	if d, err = f.feed.run(ctx, id); err == nil && s.hidden != nil {
 		d.detail.Members = kept(d.detail.Members, s.hidden.names, nil)
 	}
-	v := Run{RunRow: s.runRow(d.detail.Run), Members: []RunMember{}}
-	members, paged := pageOf(d.detail.Members, page, len(d.detail.Members))
-	v.Paged = paged
-	for _, m := range members {
-		v.Members = append(v.Members, RunMember{m, f.output(s, d, id, m.Node)})
-	}
-	return v, nil
+	return d, err
 }
 
 // keptEvents bounds how many events a Fleet keeps.

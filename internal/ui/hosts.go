@@ -10,7 +10,6 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/orchestrator"
-	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/slots"
 )
@@ -218,8 +217,8 @@ type Host struct {
 	Requires []cluster.Requirement `json:"requires"`
 	// Why is what 'jorc update why' answers.
 	Why cluster.Why `json:"why"`
-	// Rollout is its part in the rollout; left out: it has none.
-	Rollout *RolloutHost `json:"rollout,omitempty"`
+	// Changes are its parts in changes in progress: of a version, of files and its lease.
+	Changes []HostChange `json:"changes"`
 	// Templates are the ones that failed or wait longer than usual, the first of them, as the
 	// host reports; MoreTemplates is how many others do.
 	Templates     []cluster.TemplateProblem `json:"templates"`
@@ -305,13 +304,7 @@ func (s *Snapshot) Host(node string) (Host, error) {
 		h.Damaged = append(h.Damaged, strings.TrimSuffix(err.Error()+": "+cluster.RepairHint(err), ": "))
 	}
 	h.Why = s.why(node, m.Roles)
-	if _, ok := s.status(); ok {
-		progress := rollout.Progress(s.Stored.Document, s.Members, s.Now)
-		if i := slices.IndexFunc(progress, func(p rollout.HostProgress) bool { return p.Node == node }); i >= 0 {
-			part := s.rolloutHost(progress[i])
-			h.Rollout = &part
-		}
-	}
+	h.Changes = s.changesOf(node)
 	for i := len(s.Journal) - 1; i >= 0 && len(h.Events) < mostHostEvents; i-- {
 		if s.Journal[i].Node == node {
 			h.Events = append(h.Events, s.Journal[i])

@@ -2,19 +2,10 @@ package ui
 
 import (
 	"fmt"
-	"slices"
-	"strings"
-	"time"
 
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
-
-// RolloutQuery selects hosts of a rollout.
-type RolloutQuery struct {
-	State string // as in rollout.HostProgress; empty: all
-	Page
-}
 
 // Rollout is the rollout of the desired version.
 type Rollout struct {
@@ -34,29 +25,16 @@ type Rollout struct {
 	// given up or down; the first of them. MissingCount is all of them.
 	Missing      []rollout.Missing `json:"missing"`
 	MissingCount int               `json:"missing_count"`
-	// Hosts are the hosts of one page, the ones that need attention first.
-	Hosts []RolloutHost `json:"hosts"`
-	Paged
 	// Remedies are the commands that let it continue.
 	Remedies []string `json:"remedies"`
 	// Steps are the steps to come if no host fails, as --dry-run prints them.
 	Steps []pace.Decision `json:"steps"`
 }
 
-// RolloutHost is one host of a rollout.
-type RolloutHost struct {
-	rollout.HostProgress
-	// OutSince is since when it has been out of service, where that is known.
-	OutSince time.Time `json:"out_since,omitzero"`
-	// Output is the last output of what failed.
-	Output string `json:"output"`
-	LogURL string `json:"log_url"`
-}
-
 // mostMissing bounds the missing members that a rollout lists.
 const mostMissing = 10
 
-// RolloutRecord is one rollout that ended, with its hosts.
+// RolloutRecord is one rollout that ended. In a Change its hosts are those of the change.
 type RolloutRecord struct {
 	rollout.Finished
 	PolicyText string `json:"policy_text"`
@@ -81,11 +59,11 @@ func (s *Snapshot) status() (status rollout.Status, ok bool) {
 	return rollout.Describe(s.Stored.Document, s.Members, s.Now), true
 }
 
-// Rollout returns the rollout with the hosts that q selects.
-func (s *Snapshot) Rollout(q RolloutQuery) Rollout {
+// Rollout returns the rollout.
+func (s *Snapshot) Rollout() Rollout {
 	r := Rollout{
 		Desired: s.State.Desired, Orchestrated: s.Orchestrated,
-		Missing: []rollout.Missing{}, Hosts: []RolloutHost{}, Remedies: []string{}, Steps: []pace.Decision{},
+		Missing: []rollout.Missing{}, Remedies: []string{}, Steps: []pace.Decision{},
 	}
 	status, ok := s.status()
 	if !ok {
@@ -101,41 +79,5 @@ func (s *Snapshot) Rollout(q RolloutQuery) Rollout {
 		}
 	}
 	r.Steps = append(r.Steps, rollout.Foresee(s.Stored.Document, s.Members, s.Now)...)
-	all := rollout.Progress(s.Stored.Document, s.Members, s.Now)
-	total := len(all)
-	if q.State != "" {
-		all = slices.DeleteFunc(all, func(h rollout.HostProgress) bool { return h.State != q.State })
-	}
-	page, paged := pageOf(all, q.Page, total)
-	r.Paged = paged
-	for _, h := range page {
-		r.Hosts = append(r.Hosts, s.rolloutHost(h))
-	}
 	return r
-}
-
-// rolloutHost adds what the host reports of its failure.
-func (s *Snapshot) rolloutHost(p rollout.HostProgress) RolloutHost {
-	h := RolloutHost{HostProgress: p}
-	if v, known := s.Times[p.Node]; known && p.Out != "" {
-		switch {
-		case !p.Granted.IsZero():
-			h.OutSince = p.Granted
-		case p.Out == "down":
-			h.OutSince = v.LifeSince
-		default:
-			h.OutSince = v.HealthSince
-		}
-	}
-	host := s.State.Hosts[p.Node]
-	if host == nil || p.State != rollout.HostFailed {
-		return h
-	}
-	for _, category := range []string{"config", "validation"} {
-		if c, ok := host.Report.States[category]; ok && c.State == "failed" {
-			h.Output, h.LogURL = strings.TrimSpace(c.Detail), c.LogURL
-			break
-		}
-	}
-	return h
 }

@@ -68,13 +68,11 @@ type StageRow struct {
 	Stopped int `json:"stopped"`
 }
 
-// Stage is one stage with its hosts.
+// Stage is one stage. In a Change its hosts are those of the change.
 type Stage struct {
 	StageRow
-	// Status is what 'jorc stage show' answers, without digests and with the hosts of one
-	// page; left out: Why says why it is not known.
+	// Status is what 'jorc stage show' answers, without digests; left out: Why says why it is not known.
 	Status *stage.Status `json:"status,omitempty"`
-	Paged
 	// Resume is the command that approves what is stopped; empty: nothing is.
 	Resume string               `json:"resume"`
 	Events []orchestrator.Event `json:"events"` // the last ones, the newest first
@@ -83,9 +81,8 @@ type Stage struct {
 // mostStageEvents bounds the events of a Stage.
 const mostStageEvents = 50
 
-// Stage returns one stage with a page of its hosts. It returns stage.ErrNone, or consul.ErrDenied
-// for one that the viewer may not see.
-func (s *Snapshot) Stage(name string, page Page) (Stage, error) {
+// Stage returns one stage. It returns stage.ErrNone, or consul.ErrDenied for one that the viewer may not see.
+func (s *Snapshot) Stage(name string) (Stage, error) {
 	if err := s.hidden.refusal("stage", name); err != nil {
 		return Stage{}, err
 	}
@@ -96,7 +93,6 @@ func (s *Snapshot) Stage(name string, page Page) (Stage, error) {
 	v := Stage{StageRow: known.row(), Events: []orchestrator.Event{}}
 	if known.err == nil {
 		status := known.status
-		status.Hosts, v.Paged = pageOf(known.status.Hosts, page, len(known.status.Hosts))
 		v.Status = &status
 	}
 	if v.Stopped > 0 {

@@ -12,6 +12,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/fleet"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/ui"
 	"github.com/jorc/jorc/internal/ui/uitest"
@@ -26,36 +27,41 @@ func TestStages(t *testing.T) {
 	f.Stage("a", "pool", "param workers")
 	f.Stage("b", "pool", "param workers")
 	s := f.eventually("the stage is shown", fleet, func(s *ui.Snapshot) string {
-		if v, err := s.Stage("pool", ui.Page{}); err != nil || v.Counts.Waiting != 2 {
+		if v, err := s.Stage("pool"); err != nil || v.Counts.Waiting != 2 {
 			return encoded(t, v)
 		}
 		return ""
 	})
 	list, err := s.Changes(ui.ChangesQuery{Kind: cluster.KindFiles})
 	f.Must(nil, err)
-	if len(list.Changes) != 1 || list.Changes[0].ID != "files.pool" || list.Changes[0].State != "changing" || list.Changes[0].Hosts != 2 || list.Changes[0].Ended {
+	if len(list.Changes) != 1 || list.Changes[0].ID != "files.pool" || list.Changes[0].State != "changing" || list.Changes[0].Counts.Members != 2 || list.Changes[0].Ended {
 		t.Errorf("stages: %s", encoded(t, list))
 	}
-	if _, err := s.Stage("nothing", ui.Page{}); err == nil {
+	if _, err := s.Stage("nothing"); err == nil {
 		t.Error("a stage that does not exist has an answer")
 	}
 	f.Orchestrate("a")
 	f.FailStage("a", "pool", "checks of service web are critical", "param workers")
 	s = f.eventually("it is stopped", fleet, func(s *ui.Snapshot) string {
-		if v, err := s.Stage("pool", ui.Page{}); err != nil || v.State != "stopped" || len(v.Events) < 2 {
+		if v, err := s.Stage("pool"); err != nil || v.State != "stopped" || len(v.Events) < 2 {
 			return encoded(t, v)
 		}
 		return missing("change_stopped")(s)
 	})
-	v, err := s.Stage("pool", ui.Page{Limit: 1})
+	v, err := s.Stage("pool")
 	f.Must(nil, err)
+	c, err := fleet.Change(t.Context(), "files.pool", ui.ChangeQuery{Page: ui.Page{Limit: 1}})
+	f.Must(nil, err)
+	if len(c.Hosts) != 1 || c.Matched != 2 || c.Next != 1 || c.Hosts[0].Node != f.Node("a") || c.Hosts[0].State != pace.Failed || !strings.HasPrefix(c.Hosts[0].Detail, "checks of service web are critical; it waits: ") {
+		t.Errorf("hosts: %s", encoded(t, c.Hosts))
+	}
 	switch stop := v.Status.Stops[0]; {
 	case stop.Node != f.Node("a") || stop.Reason != "checks of service web are critical" || !slices.Equal(stop.Inputs.Names(), []string{"param workers"}):
 		t.Errorf("stop: %s", encoded(t, stop))
-	case v.Resume != "jorc --cluster="+f.name+" stage resume pool" || v.Stopped != 1 || len(v.Status.Hosts) != 1 || v.Matched != 2 || v.Next != 1:
+	case v.Resume != "jorc --cluster="+f.name+" stage resume pool" || v.Stopped != 1:
 		t.Errorf("stage: %s", encoded(t, v))
 	}
-	if text := encoded(t, v); strings.Contains(text, uitest.StageDigest) {
+	if text := encoded(t, v) + encoded(t, c); strings.Contains(text, uitest.StageDigest) {
 		t.Errorf("a digest is shown: %s", text)
 	}
 	for _, p := range s.Attention().Problems {
@@ -66,7 +72,7 @@ func TestStages(t *testing.T) {
 	}
 	f.Must(f.Store().Txn().Set(cluster.StageStopsKey("pool"), []byte("no JSON")).Commit(t.Context()))
 	s = f.eventually("the damage is shown", fleet, missing("damaged"))
-	if v, err := s.Stage("pool", ui.Page{}); err != nil || v.Status != nil || v.Why == "" || v.State != "" {
+	if v, err := s.Stage("pool"); err != nil || v.Status != nil || v.Why == "" || v.State != "" {
 		t.Errorf("a damaged stage: %s, %v", encoded(t, v), err)
 	}
 }

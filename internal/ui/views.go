@@ -268,20 +268,6 @@ func (s *Snapshot) runRow(r runs.Run) RunRow {
 	return row
 }
 
-// Run is one run with its members.
-type Run struct {
-	RunRow
-	Members []RunMember `json:"members"`
-	Paged
-}
-
-// RunMember is a run's part on one member.
-type RunMember struct {
-	runs.Member
-	// Output is the end of what its last task printed.
-	Output string `json:"output"`
-}
-
 // Slots are the groups of slots.
 type Slots struct {
 	About

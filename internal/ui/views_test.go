@@ -143,35 +143,36 @@ func TestRollout(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	fleet := f.fleet(false)
-	if r := f.eventually("a snapshot", fleet, func(*ui.Snapshot) string { return "" }).Rollout(ui.RolloutQuery{}); r.Exists || !strings.Contains(r.Why, "jorc update trigger") {
+	if r := f.eventually("a snapshot", fleet, func(*ui.Snapshot) string { return "" }).Rollout(); r.Exists || !strings.Contains(r.Why, "jorc update trigger") {
 		t.Errorf("without a rollout: %+v", r)
 	}
 	f.Orchestrate("a")
 	f.Trigger("v2")
 	s := f.eventually("the canary is admitted", fleet, func(s *ui.Snapshot) string {
-		if r := s.Rollout(ui.RolloutQuery{}); r.Status == nil || r.Status.Now.Working != 1 || !s.Orchestrated || len(s.Journal) == 0 {
+		if r := s.Rollout(); r.Status == nil || r.Status.Now.Working != 1 || !s.Orchestrated || len(s.Journal) == 0 {
 			return encoded(t, r)
 		}
 		return ""
 	})
-	r := s.Rollout(ui.RolloutQuery{})
-	states := map[string]string{}
-	for _, h := range r.Hosts {
-		states[h.Node] = h.State
+	r := s.Rollout()
+	hosts := func(state string) ui.Change {
+		c, err := fleet.Change(t.Context(), "version.v2", ui.ChangeQuery{State: state})
+		f.Must(nil, err)
+		return c
 	}
-	if len(states) != 3 || !r.Orchestrated || r.Status.Version != "v2" || r.PolicyText == "" || len(r.Steps) == 0 || r.Next != 0 {
-		t.Errorf("rollout: %+v", r)
+	if all := hosts(""); len(all.Hosts) != 3 || all.Counts.Members != 3 || all.Next != 0 || !r.Orchestrated || r.Status.Version != "v2" || r.PolicyText == "" || len(r.Steps) == 0 {
+		t.Errorf("rollout: %+v, %+v", r, all)
 	}
-	working := s.Rollout(ui.RolloutQuery{State: "working"})
+	working := hosts("working")
 	if working.Matched != 1 || working.Total != 3 || working.Hosts[0].Granted.IsZero() || working.Hosts[0].Out != "grant" {
 		t.Errorf("working: %+v", working.Hosts)
 	}
-	why := s.Rollout(ui.RolloutQuery{State: "waiting"}).Hosts
+	why := hosts("waiting").Hosts
 	if len(why) == 0 || why[0].Detail == "" {
 		t.Errorf("pending: %+v", why)
 	}
 	h, err := fleet.Host(t.Context(), working.Hosts[0].Node)
-	if err != nil || h.Rollout == nil || !h.Why.Pending || len(h.Why.Reasons) == 0 {
+	if err != nil || len(h.Changes) != 1 || h.Changes[0].Change != "version.v2" || h.Changes[0].State != pace.Working || !h.Why.Pending || len(h.Why.Reasons) == 0 {
 		t.Errorf("host: %+v, %v", h, err)
 	}
 	events := s.Events(ui.EventQuery{Limit: 1})

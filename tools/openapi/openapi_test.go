@@ -310,11 +310,11 @@ func testClient(t *testing.T, base string, h *http.Client) {
 		t.Errorf("hosts: %+v, %v", hosts, err)
 	}
 	r, err := c.GetChangeWithResponse(t.Context(), "default", "version.v2", nil)
-	if err != nil || r.JSON200 == nil || r.JSON200.Version == nil || r.JSON200.Version.Desired != "v2" || len(r.JSON200.Version.Hosts) != 3 || r.JSON200.Hosts != 3 {
+	if err != nil || r.JSON200 == nil || r.JSON200.Version == nil || r.JSON200.Version.Desired != "v2" || len(r.JSON200.Hosts) != 3 || r.JSON200.Counts.Members != 3 {
 		t.Errorf("rollout: %+v, %v", r, err)
 	}
 	stages, err := c.GetChangeWithResponse(t.Context(), "default", "files.pool", nil)
-	if err != nil || stages.JSON200 == nil || stages.JSON200.Files == nil || stages.JSON200.Files.Status == nil || len(stages.JSON200.Files.Status.Stops) != 1 || len(stages.JSON200.Files.Status.Hosts) != 1 {
+	if err != nil || stages.JSON200 == nil || stages.JSON200.Files == nil || stages.JSON200.Files.Status == nil || len(stages.JSON200.Files.Status.Stops) != 1 || len(stages.JSON200.Hosts) != 1 {
 		t.Errorf("stage: %+v, %v", stages, err)
 	}
 	audit, err := c.ListAuditWithResponse(t.Context(), "default", nil)

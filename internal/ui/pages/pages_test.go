@@ -19,6 +19,7 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/fleet"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/ui"
@@ -103,7 +104,7 @@ func (f *site) finish(text string) {
 	waiting := int64(7)
 	record, err := json.Marshal(rollout.Finished{
 		ID: finishedID, Version: "v0", Outcome: rollout.OutcomeAborted, Why: "by " + text, By: text, Reason: text, Started: time.Now().Add(-time.Hour), Finished: time.Now(),
-		Hosts: []rollout.HostTimes{{Node: f.Node("web-1"), State: rollout.HostFailed, Detail: text, Waiting: &waiting}}, Left: 3,
+		Hosts: []rollout.HostTimes{{HostProgress: pace.HostProgress{Node: f.Node("web-1"), State: pace.Failed, Detail: text}, Waiting: &waiting}}, Left: 3,
 	})
 	f.Must(nil, err)
 	f.Must(nil, f.Client.KVPut(f.t.Context(), &consul.KVPair{Key: f.Store().Path("history/rollouts/" + finishedID), Value: record}))
@@ -161,7 +162,7 @@ func TestPages(t *testing.T) {
 	f.shows("/change?id=files.pool", "it is held: new disks")
 	f.Must(f.Unhold(t.Context(), cluster.Scope{Node: f.Node("web-2")}, cluster.Hold{}))
 	f.shows("/changes", "/change?id=files.pool", "changing", "version.v2")
-	f.shows("/change?id=files.pool", "waits: ", "param workers", f.Node("web-2"), "change show files.pool")
+	f.shows("/change?id=files.pool", "waiting 1", "param workers", f.Node("web-2"), "change show files.pool")
 	f.FailStage("web-2", "pool", "checks of service web are critical", "param workers")
 	f.shows("/", "stage pool is stopped: its change failed on "+f.Node("web-2"), "(changed: param workers)")
 	f.shows("/change?id=files.pool", "What stopped it", "checks of service web are critical", "stage resume pool", "change_stopped")

@@ -13,7 +13,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/orchestrator"
-	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/ui"
 )
 
@@ -192,6 +192,8 @@ type chip struct {
 type changeShown struct {
 	base
 	C       ui.Change
+	Pager   pager
+	Shares  []share
 	Rollout *rolloutShown
 	Stage   *stageShown
 	Run     *runShown
@@ -201,10 +203,7 @@ type changeShown struct {
 type (
 	rolloutShown struct {
 		base
-		ui.Rollout
-		ID     string
-		Pager  pager
-		Counts []share
+		*ui.Rollout
 	}
 	recordShown struct {
 		base
@@ -212,13 +211,11 @@ type (
 	}
 	stageShown struct {
 		base
-		S     *ui.Stage
-		Pager pager
+		S *ui.Stage
 	}
 	runShown struct {
 		base
-		R     *ui.Run
-		Pager pager
+		R *ui.RunRow
 	}
 )
 
@@ -231,42 +228,38 @@ func changePage(q query) (any, ui.About, error) {
 	if err != nil {
 		return nil, ui.About{}, err
 	}
-	v := changeShown{base: baseOf(q), C: c}
+	v := changeShown{base: baseOf(q), C: c, Pager: q.paged("/change", c.Paged, len(c.Hosts)), Shares: shares(c.Counts)}
 	switch {
 	case c.Version != nil:
-		r := *c.Version
-		v.Rollout = &rolloutShown{base: v.base, Rollout: r, ID: c.ID, Pager: q.paged("/change", r.Paged, len(r.Hosts)), Counts: shares(r)}
+		v.Rollout = &rolloutShown{v.base, c.Version}
 	case c.EndedVersion != nil:
 		v.Record = &recordShown{v.base, c.EndedVersion}
 	case c.Files != nil:
-		v.Stage = &stageShown{base: v.base, S: c.Files}
-		if c.Files.Status != nil {
-			v.Stage.Pager = q.paged("/change", c.Files.Paged, len(c.Files.Status.Hosts))
-		}
+		v.Stage = &stageShown{v.base, c.Files}
 	case c.Run != nil:
-		v.Run = &runShown{v.base, c.Run, q.paged("/change", c.Run.Paged, len(c.Run.Members))}
+		v.Run = &runShown{v.base, c.Run}
 	}
 	return v, c.About, nil
 }
 
-// shares are the hosts of a rollout by state.
-func shares(r ui.Rollout) (all []share) {
-	if r.Status == nil {
-		return nil
-	}
-	c := r.Status.Now
+// shares are the hosts of a change by state.
+func shares(c pace.Counts) (all []share) {
 	begin := 0
-	for _, s := range []share{
-		{Name: rollout.HostDone, Class: "good", Count: c.Done},
-		{Name: rollout.HostWorking, Class: "busy", Count: c.Working},
-		{Name: rollout.HostFailed, Class: "bad", Count: c.Failed},
-		{Name: rollout.HostDown, Class: "warn", Count: c.Down},
-		{Name: rollout.HostGivenUp, Class: "warn", Count: c.GivenUp},
-		{Name: rollout.HostHeld, Class: "warn", Count: c.Held},
-		{Name: rollout.HostWaiting, Class: "dim", Count: c.Waiting},
+	for _, one := range []struct {
+		state pace.State
+		class string
+		count int
+	}{
+		{pace.HasIt, "good", c.Done},
+		{pace.Working, "busy", c.Working},
+		{pace.Failed, "bad", c.Failed},
+		{pace.Down, "warn", c.Down},
+		{pace.Left, "warn", c.GivenUp},
+		{pace.Held, "warn", c.Held},
+		{pace.Pending, "dim", c.Waiting},
 	} {
-		s.Begin, begin = begin, begin+s.Count
-		all = append(all, s)
+		all = append(all, share{one.state.String(), one.class, begin, one.count})
+		begin += one.count
 	}
 	return all
 }

@@ -101,19 +101,22 @@ type Change struct {
 
 	// Command Command is the command line that gives the same answer.
 	Command string `json:"command"`
-	Done    int64  `json:"done"`
-	Ended   bool   `json:"ended"`
 
-	// EndedVersion RolloutRecord is one rollout that ended, with its hosts.
+	// Counts of its hosts
+	Counts PaceCounts `json:"counts"`
+	Ended  bool       `json:"ended"`
+
+	// EndedVersion RolloutRecord is one rollout that ended. In a Change its hosts are those of the change.
 	EndedVersion *RolloutRecord `json:"ended_version,omitempty"`
-	Failed       int64          `json:"failed"`
 
-	// Files Stage is one stage with its hosts.
+	// Files Stage is one stage. In a Change its hosts are those of the change.
 	Files *Stage `json:"files,omitempty"`
 
 	// Generation Generation grows with each change.
 	Generation int64 `json:"generation"`
-	Hosts      int64 `json:"hosts"`
+
+	// Hosts of one page, the ones that need attention first
+	Hosts []ChangeHost `json:"hosts"`
 
 	// Id KIND.NAME
 	Id   string `json:"id"`
@@ -121,37 +124,98 @@ type Change struct {
 
 	// Lease Shown is the lease of a host as other hosts see it.
 	Lease *LeaseShown `json:"lease,omitempty"`
+	Limit int64       `json:"limit"`
+
+	// Matched with them
+	Matched int64 `json:"matched"`
 
 	// Name a version or the id of a rollout that ended, a stage, the id of a run, a host
 	Name string `json:"name"`
 
+	// Next Next is the offset of the next page; 0: this is the last one.
+	Next   int64 `json:"next"`
+	Offset int64 `json:"offset"`
+
 	// Partial Partial says what could not be read, and why.
 	Partial []string `json:"partial"`
 
-	// Run Run is one run with its members.
-	Run   *Run       `json:"run,omitempty"`
+	// Run RunRow is one run. The values of its params are not shown.
+	Run   *RunRow    `json:"run,omitempty"`
 	Since *time.Time `json:"since,omitempty"`
 
 	// Stale Stale is why it may no longer be, such as a lost connection; empty: it is current, however old its last change.
 	Stale string `json:"stale"`
 	State string `json:"state"`
 
+	// Total without the query's filters
+	Total int64 `json:"total"`
+
 	// Version Version is the rollout of the desired version, EndedVersion one that ended.
 	Version *Rollout `json:"version,omitempty"`
 
 	// Waits what it waits for, or why it ended so
-	Waits   string `json:"waits"`
-	What    string `json:"what"`
-	Working int64  `json:"working"`
+	Waits string `json:"waits"`
+	What  string `json:"what"`
+}
+
+// ChangeHost ChangeHost is one host of a change. Beside what each kind of change has stands what is known of this kind.
+type ChangeHost struct {
+	ActiveSeconds *int64 `json:"active_seconds,omitempty"`
+
+	// Changed of files: names of what changed
+	Changed *[]string `json:"changed,omitempty"`
+
+	// Detail Detail is what it waits for, what it does, or why it failed.
+	Detail *string `json:"detail,omitempty"`
+
+	// Files Files is what it does with its files, or what came of the last grant: changing, settling, restoring, done, failed, restored.
+	Files *string `json:"files,omitempty"`
+
+	// Granted of a version: when its open grant began
+	Granted *time.Time `json:"granted,omitempty"`
+
+	// Health of a version: passing, warning, critical, maintenance
+	Health *string `json:"health,omitempty"`
+
+	// Job of a run
+	Job    *RunsJob `json:"job,omitempty"`
+	LogUrl *string  `json:"log_url,omitempty"`
+
+	// NextTry of a version: when it tries again what failed
+	NextTry *time.Time `json:"next_try,omitempty"`
+	Node    string     `json:"node"`
+
+	// Out Out is why it is out of service, in a change of a version: grant, down, critical, maintenance; OutSince is since when, where that is known.
+	Out      *string    `json:"out,omitempty"`
+	OutSince *time.Time `json:"out_since,omitempty"`
+
+	// Output Output is the end of what its last task printed, LogURL where all of it is.
+	Output *string `json:"output,omitempty"`
+
+	// Roles of a version
+	Roles *[]string `json:"roles,omitempty"`
+
+	// Since of State, where that is known
+	Since *time.Time `json:"since,omitempty"`
+
+	// State failed, working, down, given up, held, waiting, done, apart
+	State string `json:"state"`
+
+	// Version of a version: that the host runs
+	Version *string `json:"version,omitempty"`
+
+	// WaitingSeconds Waiting is from the beginning of the change until the host began, Active from then on until it was done, in seconds: of a run, and of a version that ended.
+	WaitingSeconds *int64  `json:"waiting_seconds,omitempty"`
+	Zone           *string `json:"zone,omitempty"`
 }
 
 // ChangeRow ChangeRow is one change in a list of all: what reaches hosts one after the other.
 type ChangeRow struct {
-	By     string `json:"by"`
-	Done   int64  `json:"done"`
-	Ended  bool   `json:"ended"`
-	Failed int64  `json:"failed"`
-	Hosts  int64  `json:"hosts"`
+	By string `json:"by"`
+
+	// Counts of its hosts
+	Counts PaceCounts `json:"counts"`
+	Ended  bool       `json:"ended"`
 
 	// Id KIND.NAME
 	Id   string `json:"id"`
@@ -163,9 +227,8 @@ type ChangeRow struct {
 	State string     `json:"state"`
 
 	// Waits what it waits for, or why it ended so
-	Waits   string `json:"waits"`
-	What    string `json:"what"`
-	Working int64  `json:"working"`
+	Waits string `json:"waits"`
+	What  string `json:"what"`
 }
 
 // ChangedParam ChangedParam is one value that a change changed.
@@ -444,8 +507,11 @@ type Host struct {
 	Agent string `json:"agent"`
 
 	// AsOf AsOf is until when the answer is known to be true.
-	AsOf    time.Time `json:"as_of"`
-	Cluster string    `json:"cluster"`
+	AsOf time.Time `json:"as_of"`
+
+	// Changes Changes are its parts in changes in progress: of a version, of files and its lease.
+	Changes []HostChange `json:"changes"`
+	Cluster string       `json:"cluster"`
 
 	// Command Command is the command line that gives the same answer.
 	Command string `json:"command"`
@@ -496,10 +562,7 @@ type Host struct {
 	Previous string               `json:"previous"`
 	Requires []ClusterRequirement `json:"requires"`
 	Roles    []string             `json:"roles"`
-
-	// Rollout Rollout is its part in the rollout; left out: it has none.
-	Rollout  *RolloutHost  `json:"rollout,omitempty"`
-	Services []HostService `json:"services"`
+	Services []HostService        `json:"services"`
 
 	// Since Since is since when the host has run its version.
 	Since *time.Time `json:"since,omitempty"`
@@ -523,6 +586,60 @@ type Host struct {
 	// Why Why is what 'jorc update why' answers.
 	Why  ClusterWhy `json:"why"`
 	Zone string     `json:"zone"`
+}
+
+// HostChange HostChange is a host's part in one change in progress.
+type HostChange struct {
+	ActiveSeconds *int64 `json:"active_seconds,omitempty"`
+
+	// Change its ID
+	Change string `json:"change"`
+
+	// Changed of files: names of what changed
+	Changed *[]string `json:"changed,omitempty"`
+
+	// Detail Detail is what it waits for, what it does, or why it failed.
+	Detail *string `json:"detail,omitempty"`
+
+	// Files Files is what it does with its files, or what came of the last grant: changing, settling, restoring, done, failed, restored.
+	Files *string `json:"files,omitempty"`
+
+	// Granted of a version: when its open grant began
+	Granted *time.Time `json:"granted,omitempty"`
+
+	// Health of a version: passing, warning, critical, maintenance
+	Health *string `json:"health,omitempty"`
+
+	// Job of a run
+	Job    *RunsJob `json:"job,omitempty"`
+	LogUrl *string  `json:"log_url,omitempty"`
+
+	// NextTry of a version: when it tries again what failed
+	NextTry *time.Time `json:"next_try,omitempty"`
+	Node    string     `json:"node"`
+
+	// Out Out is why it is out of service, in a change of a version: grant, down, critical, maintenance; OutSince is since when, where that is known.
+	Out      *string    `json:"out,omitempty"`
+	OutSince *time.Time `json:"out_since,omitempty"`
+
+	// Output Output is the end of what its last task printed, LogURL where all of it is.
+	Output *string `json:"output,omitempty"`
+
+	// Roles of a version
+	Roles *[]string `json:"roles,omitempty"`
+
+	// Since of State, where that is known
+	Since *time.Time `json:"since,omitempty"`
+
+	// State failed, working, down, given up, held, waiting, done, apart
+	State string `json:"state"`
+
+	// Version of a version: that the host runs
+	Version *string `json:"version,omitempty"`
+
+	// WaitingSeconds Waiting is from the beginning of the change until the host began, Active from then on until it was done, in seconds: of a run, and of a version that ended.
+	WaitingSeconds *int64  `json:"waiting_seconds,omitempty"`
+	Zone           *string `json:"zone,omitempty"`
 }
 
 // HostJob HostJob is a run's part on one host.
@@ -1080,22 +1197,11 @@ type Rollout struct {
 	// Exists Exists is false when no version is desired, or its rollout cannot be read; Why says which.
 	Exists bool `json:"exists"`
 
-	// Hosts Hosts are the hosts of one page, the ones that need attention first.
-	Hosts []RolloutHost `json:"hosts"`
-	Limit int64         `json:"limit"`
-
-	// Matched with them
-	Matched int64 `json:"matched"`
-
 	// Missing Missing are members that are not at the version and not about to arrive: held, drained, failed, given up or down; the first of them. MissingCount is all of them.
 	Missing      []RolloutMissing `json:"missing"`
 	MissingCount int64            `json:"missing_count"`
-
-	// Next Next is the offset of the next page; 0: this is the last one.
-	Next         int64  `json:"next"`
-	Offset       int64  `json:"offset"`
-	Orchestrated bool   `json:"orchestrated"`
-	PolicyText   string `json:"policy_text"`
+	Orchestrated bool             `json:"orchestrated"`
+	PolicyText   string           `json:"policy_text"`
 
 	// Remedies Remedies are the commands that let it continue.
 	Remedies []string `json:"remedies"`
@@ -1108,10 +1214,7 @@ type Rollout struct {
 
 	// Steps Steps are the steps to come if no host fails, as --dry-run prints them.
 	Steps []PaceDecision `json:"steps"`
-
-	// Total without the query's filters
-	Total int64  `json:"total"`
-	Why   string `json:"why"`
+	Why   string         `json:"why"`
 }
 
 // RolloutFailed Failed is a member that failed.
@@ -1132,52 +1235,23 @@ type RolloutGranted struct {
 	Version string     `json:"version"`
 }
 
-// RolloutHost RolloutHost is one host of a rollout.
-type RolloutHost struct {
-	// Detail Detail is what it waits for, what it does, or why it failed.
-	Detail string `json:"detail"`
-
-	// Granted Granted is when its open grant began; left out: it has none.
-	Granted *time.Time `json:"granted,omitempty"`
-
-	// Health passing, warning, critical, maintenance; empty: the host is absent
-	Health string `json:"health"`
-	LogUrl string `json:"log_url"`
-
-	// NextTry NextTry is when it tries again what failed.
-	NextTry *time.Time `json:"next_try,omitempty"`
-	Node    string     `json:"node"`
-
-	// Out Out is why it is out of service: grant, down, critical, maintenance; empty: it is in service.
-	Out string `json:"out"`
-
-	// OutSince OutSince is since when it has been out of service, where that is known.
-	OutSince *time.Time `json:"out_since,omitempty"`
-
-	// Output Output is the last output of what failed.
-	Output string     `json:"output"`
-	Roles  []string   `json:"roles"`
-	Since  *time.Time `json:"since,omitempty"`
-
-	// State failed, working, pending, down, given up, held, done, apart
-	State string `json:"state"`
-
-	// Version that it runs
-	Version string `json:"version"`
-	Zone    string `json:"zone"`
-}
-
 // RolloutHostTimes HostTimes says what a rollout took on one host. Times that are not known are left out.
 type RolloutHostTimes struct {
-	ActiveSeconds *int64  `json:"active_seconds,omitempty"`
-	Detail        *string `json:"detail,omitempty"`
-	Node          string  `json:"node"`
+	ActiveSeconds *int64 `json:"active_seconds,omitempty"`
 
-	// State as in HostProgress, when the rollout ended
+	// Detail Detail is what it waits for, what it does, or why it failed.
+	Detail *string `json:"detail,omitempty"`
+	Node   string  `json:"node"`
+
+	// Since of State, where that is known
+	Since *time.Time `json:"since,omitempty"`
+
+	// State failed, working, down, given up, held, waiting, done, apart
 	State string `json:"state"`
 
 	// WaitingSeconds Waiting is from the beginning of the rollout until the host began, Active from then on until it was healthy and back in service, or the rollout ended.
-	WaitingSeconds *int64 `json:"waiting_seconds,omitempty"`
+	WaitingSeconds *int64  `json:"waiting_seconds,omitempty"`
+	Zone           *string `json:"zone,omitempty"`
 }
 
 // RolloutMissing Missing is a member that takes part and has not arrived at a version.
@@ -1200,7 +1274,7 @@ type RolloutOut struct {
 	Reason string   `json:"reason"`
 }
 
-// RolloutRecord RolloutRecord is one rollout that ended, with its hosts.
+// RolloutRecord RolloutRecord is one rollout that ended. In a Change its hosts are those of the change.
 type RolloutRecord struct {
 	// Active Spread sums up times of hosts, in seconds.
 	Active RolloutSpread `json:"active"`
@@ -1216,8 +1290,8 @@ type RolloutRecord struct {
 	Finished     time.Time `json:"finished"`
 
 	// Hosts Hosts are the ones that are not done, and then the ones with the longest active times, in that order; Left is how many are left out.
-	Hosts     []RolloutHostTimes `json:"hosts"`
-	HostsLeft int64              `json:"hosts_left"`
+	Hosts     *[]RolloutHostTimes `json:"hosts,omitempty"`
+	HostsLeft int64               `json:"hosts_left"`
 
 	// Id when it began, and the version
 	Id      string `json:"id"`
@@ -1409,8 +1483,8 @@ type RolloutSupersedes struct {
 	Version string     `json:"version"`
 }
 
-// Run Run is one run with its members.
-type Run struct {
+// RunRow RunRow is one run. The values of its params are not shown.
+type RunRow struct {
 	// Audience the members that it is for, in words
 	Audience string `json:"audience"`
 
@@ -1434,16 +1508,7 @@ type Run struct {
 	Id      string       `json:"id"`
 
 	// Kill with Cancel: running tasks are ended, too
-	Kill  *bool `json:"kill,omitempty"`
-	Limit int64 `json:"limit"`
-
-	// Matched with them
-	Matched int64       `json:"matched"`
-	Members []RunMember `json:"members"`
-
-	// Next Next is the offset of the next page; 0: this is the last one.
-	Next   int64 `json:"next"`
-	Offset int64 `json:"offset"`
+	Kill *bool `json:"kill,omitempty"`
 
 	// Request Request is what is asked for.
 	Request RunsRequest `json:"request"`
@@ -1455,42 +1520,7 @@ type Run struct {
 
 	// Stopped why no further member begins: too many failed
 	Stopped *string `json:"stopped,omitempty"`
-
-	// Total without the query's filters
-	Total int64   `json:"total"`
-	Why   *string `json:"why,omitempty"`
-}
-
-// RunMember RunMember is a run's part on one member.
-type RunMember struct {
-	ActiveSeconds *int64 `json:"active_seconds,omitempty"`
-
-	// Attempt from 1; a run on a manager, and a job that was taken back, may need more
-	Attempt int64 `json:"attempt"`
-
-	// Back Back: it was taken back before it began, because its window closed or its member was frozen. The member waits again.
-	Back *bool `json:"back,omitempty"`
-
-	// Done tasks; of a run on a manager only
-	Done     *[]string    `json:"done,omitempty"`
-	ExitCode int64        `json:"exit_code"`
-	History  []RunsChange `json:"history"`
-	LogUrl   *string      `json:"log_url,omitempty"`
-	Node     string       `json:"node"`
-
-	// Once Once is the running task if it must not run again after an interruption, or the one at which the job was interrupted; of a run on a manager only.
-	Once *string `json:"once,omitempty"`
-
-	// Output Output is the end of what its last task printed.
-	Output string `json:"output"`
-	State  string `json:"state"`
-
-	// Task the one that Why is about
-	Task *string `json:"task,omitempty"`
-
-	// WaitingSeconds Waiting is from the creation of the run until the member began its last attempt, Active from then on until that ended, in seconds. Left out: not known, or not over.
-	WaitingSeconds *int64  `json:"waiting_seconds,omitempty"`
-	Why            *string `json:"why,omitempty"`
+	Why     *string `json:"why,omitempty"`
 }
 
 // RunsChange Change is one transition.
@@ -1512,6 +1542,29 @@ type RunsCounts struct {
 	Members   int64 `json:"members"`
 	Pending   int64 `json:"pending"`
 	Running   int64 `json:"running"`
+}
+
+// RunsJob Job is a run's part on one member, as the orchestrator knows it; it is kept at runs/<id>/nodes/<node>.
+type RunsJob struct {
+	// Attempt from 1; a run on a manager, and a job that was taken back, may need more
+	Attempt int64 `json:"attempt"`
+
+	// Back Back: it was taken back before it began, because its window closed or its member was frozen. The member waits again.
+	Back *bool `json:"back,omitempty"`
+
+	// Done tasks; of a run on a manager only
+	Done     *[]string    `json:"done,omitempty"`
+	ExitCode int64        `json:"exit_code"`
+	History  []RunsChange `json:"history"`
+	LogUrl   *string      `json:"log_url,omitempty"`
+
+	// Once Once is the running task if it must not run again after an interruption, or the one at which the job was interrupted; of a run on a manager only.
+	Once  *string `json:"once,omitempty"`
+	State string  `json:"state"`
+
+	// Task the one that Why is about
+	Task *string `json:"task,omitempty"`
+	Why  *string `json:"why,omitempty"`
 }
 
 // RunsRequest Request is what is asked for.
@@ -1763,21 +1816,13 @@ type SlotsView struct {
 	Queue []SlotsEntry `json:"queue"`
 }
 
-// Stage Stage is one stage with its hosts.
+// Stage Stage is one stage. In a Change its hosts are those of the change.
 type Stage struct {
 	// Counts Counts are numbers of hosts. Members is all that take part; each of them is in one of the others.
 	Counts PaceCounts `json:"counts"`
 
 	// Events the last ones, the newest first
 	Events []OrchestratorEvent `json:"events"`
-	Limit  int64               `json:"limit"`
-
-	// Matched with them
-	Matched int64 `json:"matched"`
-
-	// Next Next is the offset of the next page; 0: this is the last one.
-	Next   int64 `json:"next"`
-	Offset int64 `json:"offset"`
 
 	// Resume Resume is the command that approves what is stopped; empty: nothing is.
 	Resume string `json:"resume"`
@@ -1789,15 +1834,12 @@ type Stage struct {
 	// State State is stopped, changing, waiting or done; empty: Why says why it is not known.
 	State string `json:"state"`
 
-	// Status Status is what 'jorc stage show' answers, without digests and with the hosts of one page; left out: Why says why it is not known.
+	// Status Status is what 'jorc stage show' answers, without digests; left out: Why says why it is not known.
 	Status *StageStatus `json:"status,omitempty"`
 
 	// Stopped Stopped is how many changes are stopped.
-	Stopped int64 `json:"stopped"`
-
-	// Total without the query's filters
-	Total int64  `json:"total"`
-	Why   string `json:"why"`
+	Stopped int64  `json:"stopped"`
+	Why     string `json:"why"`
 }
 
 // StageExemption Exemption is content that hosts take although they are frozen, or beyond the budget, because an operator said so: what waited then. Other content waits.
@@ -1816,22 +1858,25 @@ type StageExemption struct {
 	Since      time.Time `json:"since"`
 }
 
-// StageHostStatus HostStatus is one host of a stage.
-type StageHostStatus struct {
+// StageHostProgress HostProgress is how far one host of a stage is. Since is of what Changed is about.
+type StageHostProgress struct {
 	// Changed names of what changed: of what it waits for, else of its last attempt
 	Changed []string `json:"changed"`
-	Node    string   `json:"node"`
 
-	// Reason why its last attempt failed
-	Reason *string `json:"reason,omitempty"`
+	// Detail Detail is what it waits for, what it does, or why it failed.
+	Detail *string `json:"detail,omitempty"`
 
-	// Since of what Changed is about: since when it waits, else of its last attempt
+	// Files Files is what it does with its files, or what came of the last grant: changing, settling, restoring, done, failed, restored; empty: it has accepted none, or nothing is left of it.
+	Files string `json:"files"`
+	Node  string `json:"node"`
+
+	// Since of State, where that is known
 	Since *time.Time `json:"since,omitempty"`
 
-	// State one of a report's, or "waiting"; empty: it has accepted no grant
+	// State failed, working, down, given up, held, waiting, done, apart
 	State string `json:"state"`
 
-	// Waits why it has no grants, or no content
+	// Waits why it has no grant, or no content; also beside a failure
 	Waits *string `json:"waits,omitempty"`
 	Zone  *string `json:"zone,omitempty"`
 }
@@ -1851,8 +1896,8 @@ type StageStatus struct {
 	Gates *string `json:"gates,omitempty"`
 
 	// Hosts in the order in which a change reaches them
-	Hosts       []StageHostStatus `json:"hosts"`
-	MaxParallel string            `json:"max_parallel"`
+	Hosts       *[]StageHostProgress `json:"hosts,omitempty"`
+	MaxParallel string               `json:"max_parallel"`
 
 	// Orchestrated Orchestrated: an agent holds the orchestrator's lock. Without it no host gets a grant.
 	Orchestrated bool `json:"orchestrated"`
