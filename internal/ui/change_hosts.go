@@ -44,7 +44,7 @@ type ChangeHost struct {
 	LogURL string `json:"log_url,omitempty"`
 }
 
-// Exit is the exit code of the task that ended a member's part in a run, as text; empty: there is none.
+// Exit is the exit code of the task that ended a member's part in a run, as text; empty without one.
 func (h ChangeHost) Exit() string {
 	if h.Job == nil {
 		return ""
