@@ -70,6 +70,9 @@ type HostProgress struct {
 func (h HostProgress) detail(reason string) string {
 	switch h.State {
 	case pace.Failed:
+		if h.Files == cluster.StageRestored {
+			reason = strings.TrimSuffix("its old files are restored: "+reason, ": ")
+		}
 		if h.Waits != "" {
 			reason += "; it waits: " + h.Waits
 		}
@@ -86,7 +89,7 @@ func doing(files string) string {
 	case cluster.StageSettling:
 		return "its checks have to pass"
 	case cluster.StageRestoring:
-		return "its old files return"
+		return "its old files are being restored"
 	}
 	return "its files are replaced"
 }

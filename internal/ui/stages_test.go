@@ -52,7 +52,7 @@ func TestStages(t *testing.T) {
 	f.Must(nil, err)
 	c, err := fleet.Change(t.Context(), "files.pool", ui.ChangeQuery{Page: ui.Page{Limit: 1}})
 	f.Must(nil, err)
-	if len(c.Hosts) != 1 || c.Matched != 2 || c.Next != 1 || c.Hosts[0].Node != f.Node("a") || c.Hosts[0].State != pace.Failed || !strings.HasPrefix(c.Hosts[0].Detail, "checks of service web are critical; it waits: ") {
+	if len(c.Hosts) != 1 || c.Matched != 2 || c.Next != 1 || c.Hosts[0].Node != f.Node("a") || c.Hosts[0].State != pace.Failed || !strings.HasPrefix(c.Hosts[0].Detail, "its old files are restored: checks of service web are critical; it waits: ") {
 		t.Errorf("hosts: %s", encoded(t, c.Hosts))
 	}
 	switch stop := v.Status.Stops[0]; {
