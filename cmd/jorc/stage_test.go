@@ -139,7 +139,7 @@ func TestStageShowsTheBudget(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	for budget, want := range map[string]string{"1": "waiting\t\tkey app/limit\tthe budget: 1 of 1 hosts are out of service: web-1 (", "2": "\tthe orchestrator offers it a grant next"} {
+	for budget, want := range map[string]string{"1": "waiting\t\tkey app/limit\tthe budget: 1 of 1 hosts are out of service: web-1 (", "2": "waiting\t\tkey app/limit\tthe orchestrator offers it a grant next"} {
 		if got := jorc(t, f.env, "cluster", "budget", "set", "--max-out", budget); got.code != 0 {
 			t.Fatalf("%+v", got)
 		}
@@ -157,7 +157,7 @@ func TestStageShowsTheBudget(t *testing.T) {
 	if got := jorc(t, f.env, "stage", "resume", "edge", "--over-budget", "two are left", "-o", "plain"); got.stdout != "web-2\tkey app/limit\n" {
 		t.Errorf("over the budget: %+v", got)
 	}
-	if got := jorc(t, f.env, "stage", "show", "edge", "-o", "plain"); lacksAny(got.stdout, "\tthe orchestrator offers it a grant next", "over budget", "two are left") != nil {
+	if got := jorc(t, f.env, "stage", "show", "edge", "-o", "plain"); lacksAny(got.stdout, "waiting\t\tkey app/limit\tthe orchestrator offers it a grant next", "over budget", "two are left") != nil {
 		t.Errorf("over the budget: %+v", got)
 	}
 }

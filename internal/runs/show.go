@@ -94,11 +94,11 @@ type Member struct {
 	Active  *int64 `json:"active_seconds,omitempty"`
 }
 
-// Exit is the exit code of the task that ended the member's part, as text; empty if the
-// part has not ended, or for a reason other than a task.
-func (m Member) Exit() string {
-	if m.State == Done || m.State.Ended() && m.Task != "" && m.ExitCode != 0 {
-		return strconv.Itoa(m.ExitCode)
+// Exit is the exit code of the task that ended the job, as text; empty if the
+// job has not ended, or for a reason other than a task.
+func (j Job) Exit() string {
+	if j.State == Done || j.State.Ended() && j.Task != "" && j.ExitCode != 0 {
+		return strconv.Itoa(j.ExitCode)
 	}
 	return ""
 }

@@ -44,14 +44,6 @@ type ChangeHost struct {
 	LogURL string `json:"log_url,omitempty"`
 }
 
-// Exit is the exit code of the task that ended a member's part in a run, as text; empty without one.
-func (h ChangeHost) Exit() string {
-	if h.Job == nil {
-		return ""
-	}
-	return runs.Member{Job: *h.Job}.Exit()
-}
-
 // versionHost is a host of the rollout of the desired version.
 func (s *Snapshot) versionHost(p rollout.HostProgress) ChangeHost {
 	h := ChangeHost{
@@ -126,10 +118,11 @@ func (s *Snapshot) changesOf(node string) []HostChange {
 			all = append(all, HostChange{cluster.ChangeID(cluster.KindVersion, status.Version), s.versionHost(progress[i])})
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.derived.stages())) {
-		one := s.derived.stages()[name]
-		if i := slices.IndexFunc(one.status.Hosts, func(h stage.HostProgress) bool { return h.Node == node }); i >= 0 {
-			all = append(all, HostChange{cluster.FilesChange(name), filesHost(one.status.Hosts[i])})
+	stages := s.derived.stages()
+	for _, name := range slices.Sorted(maps.Keys(stages)) {
+		hosts := stages[name].status.Hosts
+		if i := slices.IndexFunc(hosts, func(h stage.HostProgress) bool { return h.Node == node }); i >= 0 {
+			all = append(all, HostChange{cluster.FilesChange(name), filesHost(hosts[i])})
 		}
 	}
 	if h := s.State.Hosts[node]; h != nil {
