@@ -105,7 +105,6 @@ func TestChange(t *testing.T) {
 		{"resume", "backup-1"},
 		{"cancel", "edge"},
 		{"cancel", "v1", "--kill"},
-		{"show", "edge", "--watch"},
 		{"logs", "v1"},
 		{"history", "v1"},
 		{"history", "edge"},
@@ -128,7 +127,7 @@ func TestChange(t *testing.T) {
 }
 
 // TestWaitForFiles: a wait for the files of a stage ends when all hosts have what they want, when the stage is stopped, and
-// when the cluster is paused.
+// when the cluster is paused; and 'jorc change show --watch' ends then, too.
 func TestWaitForFiles(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, "web-1", "web-2")
@@ -160,17 +159,28 @@ func TestWaitForFiles(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	wait(exitStopped, "the cluster is paused since ")
+	watch := func(state string) {
+		t.Helper()
+		var status stage.Status
+		got := jorc(t, f.env, "change", "show", "edge", "--watch", "-o", "json")
+		if err := json.Unmarshal([]byte(got.stdout), &status); got.code != 0 || err != nil || status.State != state {
+			t.Errorf("got %+v, %v, want the state %s", got, err, state)
+		}
+	}
+	watch("changing") // and paused
 	if got := jorc(t, f.env, "cluster", "resume"); got.code != 0 {
 		t.Fatalf("%+v", got)
 	}
 	var waiting sync.WaitGroup
 	waiting.Go(func() { wait(0, `"waiting": 0,`, "-o", "json") })
+	waiting.Go(func() { watch("done") })
 	report("web-1", "c2", done)
 	report("web-2", "c2", done)
 	waiting.Wait()
 
 	report("web-2", "c1", waits)
 	waiting.Go(func() { wait(exitFailed, "the stage is stopped: 'jorc stage resume edge': web-1: its checks fail") })
+	waiting.Go(func() { watch("stopped") })
 	stops := kv.NewDoc[stage.Stops](cl.Store(), cluster.StageStopsKey("edge"), 1)
 	stop := stage.Stops{Stops: []stage.Stop{{Node: "web-1", Grant: "1.1.s", Content: "c2", Inputs: limit, Reason: "its checks fail"}}}
 	if _, err := stops.CompareAndSwap(t.Context(), kv.Entry[stage.Stops]{}, stop); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -183,7 +184,7 @@ func TestWatchBesideOthers(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		every, within time.Duration // others change; a change is seen
-		most          int           // queries in a minute
+		most          uint64        // queries in a minute
 	}{
 		"some changes":          {every: 200 * time.Millisecond, within: 10 * time.Millisecond, most: 14},
 		"a change in an answer": {every: time.Millisecond, within: maxIdlePause<<2 + time.Second, most: 32},
@@ -193,13 +194,12 @@ func TestWatchBesideOthers(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const answers, busy = 2 * time.Millisecond, time.Second
 				var (
-					queries, own int
-					changed      time.Time
+					queries, own atomic.Uint64
 					begin, woken = time.Now(), make(chan struct{})
 				)
-				index := func() uint64 { return 2 + uint64(own) + uint64(time.Since(begin)/tt.every) }
-				source := func(ctx context.Context, q Query) (int, Meta, error) {
-					queries++
+				index := func() uint64 { return 2 + own.Load() + uint64(time.Since(begin)/tt.every) }
+				source := func(ctx context.Context, q Query) (uint64, Meta, error) {
+					queries.Add(1)
 					if q.Index == index() {
 						select {
 						case <-woken:
@@ -208,7 +208,8 @@ func TestWatchBesideOthers(t *testing.T) {
 							return 0, Meta{}, context.Cause(ctx)
 						}
 					}
-					v, meta := own, Meta{Index: index(), Content: 1 + uint64(own)}
+					v := own.Load()
+					meta := Meta{Index: index(), Content: 1 + v}
 					if time.Since(begin) < busy { // something changes with each answer
 						return v, meta, concurrency.Sleep(ctx, tt.every+answers)
 					}
@@ -222,15 +223,15 @@ func TestWatchBesideOthers(t *testing.T) {
 				seen, ended := make(chan time.Duration, 1), make(chan struct{})
 				go func() {
 					defer close(ended)
-					_ = Watch(ctx, c, Query{}, source, func(u Update[int]) {
+					_ = Watch(ctx, c, Query{}, source, func(u Update[uint64]) {
 						if u.Value > 0 {
-							seen <- time.Since(changed)
+							seen <- time.Since(begin.Add(time.Minute))
 						}
 					}) // ends with ctx
 				}()
 				time.Sleep(time.Minute)
-				asked := queries
-				own, changed = 1, time.Now()
+				asked := queries.Load()
+				own.Store(1)
 				close(woken)
 				if late := <-seen; late > tt.within {
 					t.Errorf("the change was seen after %s, want at most %s", late, tt.within)
