@@ -28,7 +28,7 @@ type scaleReport struct {
 	Quick     bool
 
 	perHost int           // agents of a process, at most
-	settled time.Duration // from the start of the agents until idle was measured
+	settled time.Duration // from the start of the agents until the first version
 }
 
 // runScale measures simulated fleets and writes the report to stdout and, if

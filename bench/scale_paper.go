@@ -73,7 +73,7 @@ func (r *scaleReport) method() string {
 - Writes are entries of the Raft log beyond those of a second Consul without a fleet, and beyond the request itself (a version is triggered).
   Conflicts are compare-and-swap operations that another writer preceded; they pass through Raft, too, are counted on the wire, and are not
   among the successful ones.
-- Idle begins %s after the agents' start: until then blocking queries are repeated after shorter waits (docs/adr/0003-growing-waits.md).
+- The first version is triggered %s after the agents' start: until then blocking queries are repeated after shorter waits (docs/adr/0003-growing-waits.md).
 - A place is free when a node has converged and validated, and ends its maintenance: its report follows and is a part of the time. With a limit
   of n the node that begins as the (i+n)-th takes the place of the i-th that ended.
 - The floor of that is measured before the agents start: as many clients in the same processes, behind the same Consul agents, wait for an

@@ -9,20 +9,20 @@ import (
 
 // Targets of simulated fleets, per node where nothing else is said.
 const (
-	maxChangeWrites    = 2    // successful ones, of a version change
-	maxChangeReads     = 8    // of a version change
-	maxChangeKB        = 10   // read, of a version change
-	maxRolloutMillis   = 5    // of a rollout
-	maxRolloutWrites   = 3    // successful ones, of a rollout
-	maxRolloutRequests = 12   // of a rollout
-	maxRolloutKB       = 15   // read, of a rollout
-	maxIdleRequests    = 4    // per agent and minute
-	maxIdleQueries     = 4    // that block, per agent
-	maxGrowth          = 1.25 // of what a node costs, from the smallest fleet to the largest
-	maxIdleCycle       = 20   // ms, of the orchestrator alone, nothing changed
-	maxCycle           = 60   // ms, of the orchestrator alone, one node changed
-	maxMemory          = 200  // MB, of the orchestrator alone
-	maxValue           = 512  // KB
+	maxChangeWrites  = 2    // successful ones, of a version change
+	maxChangeReads   = 8    // of a version change
+	maxChangeKB      = 10   // read, of a version change
+	maxRolloutMillis = 5    // of a rollout
+	maxRolloutWrites = 3    // successful ones, of a rollout
+	maxRequests      = 12   // of a change of any kind
+	maxRolloutKB     = 15   // read, of a rollout
+	maxIdleRequests  = 4    // per agent and minute
+	maxIdleQueries   = 4    // that block, per agent
+	maxGrowth        = 1.25 // of what a node costs, from the smallest fleet to the largest
+	maxIdleCycle     = 20   // ms, of the orchestrator alone, nothing changed
+	maxCycle         = 60   // ms, of the orchestrator alone, one node changed
+	maxMemory        = 200  // MB, of the orchestrator alone
+	maxValue         = 512  // KB
 )
 
 // Targets for fleets of some sizes.
@@ -122,7 +122,7 @@ func rolloutRows() []scaleRow {
 		}},
 		{what: "Consul agents' for maintenance mode, per node", unit: "", limit: noTarget, of: func(f fleetResult) float64 { return per(f, f.rollout.served) }},
 		{what: "conflicts, tried again, per node", unit: "", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return per(f, f.rollout.asked.Conflicts) }},
-		{what: "requests per node", unit: "", limit: maxRolloutRequests, steady: true, of: func(f fleetResult) float64 { return per(f, f.rollout.asked.requests()) }},
+		{what: "requests per node", unit: "", limit: maxRequests, steady: true, of: func(f fleetResult) float64 { return per(f, f.rollout.asked.requests()) }},
 		{
 			what: "bytes read per node", unit: "KB", limit: maxRolloutKB, steady: true,
 			of: func(f fleetResult) float64 { return per(f, f.rollout.asked.Received) / 1000 },
@@ -146,7 +146,7 @@ func runRows() []scaleRow {
 		{what: "until the last answer", unit: "s", limit: noTarget, sizes: maxRun, of: func(f fleetResult) float64 { return f.run.took.Seconds() }},
 		{what: "— the same, per node", unit: "ms", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return millisPer(f.size, f.run.took) }},
 		{what: "jorc's successful writes per node", unit: "", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return per(f, f.run.ok()) }},
-		{what: "requests per node", unit: "", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return per(f, f.run.asked.requests()) }},
+		{what: "requests per node", unit: "", limit: maxRequests, steady: true, of: func(f fleetResult) float64 { return per(f, f.run.asked.requests()) }},
 		{what: "bytes read per node", unit: "KB", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return per(f, f.run.asked.Received) / 1000 }},
 		{what: "agent's processor time per node", unit: "ms", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return millisPer(f.size, f.run.agents) }},
 		{what: "Consul's processor time per node", unit: "ms", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return millisPer(f.size, f.run.consul) }},
@@ -159,7 +159,7 @@ func stageRows() []scaleRow {
 		{what: "— the same, per node", unit: "ms", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return millisPer(f.size, f.stage.took) }},
 		{what: "jorc's successful writes per node", unit: "", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return per(f, f.stage.ok()) }},
 		{what: "conflicts, tried again, per node", unit: "", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return per(f, f.stage.asked.Conflicts) }},
-		{what: "requests per node", unit: "", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return per(f, f.stage.asked.requests()) }},
+		{what: "requests per node", unit: "", limit: maxRequests, steady: true, of: func(f fleetResult) float64 { return per(f, f.stage.asked.requests()) }},
 		{what: "bytes read per node", unit: "KB", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return per(f, f.stage.asked.Received) / 1000 }},
 		{what: "agent's processor time per node", unit: "ms", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return millisPer(f.size, f.stage.agents) }},
 		{what: "Consul's processor time per node", unit: "ms", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return millisPer(f.size, f.stage.consul) }},

@@ -16,7 +16,7 @@ type scaleSize struct {
 	fleets   []int
 	perHost  int           // agents of a process, at most
 	perAgent int           // of them behind a Consul client agent, at most
-	settled  time.Duration // from the start of the agents until idle is measured
+	settled  time.Duration // from the start of the agents until anything else is measured
 	idle     time.Duration
 	rest     time.Duration // without a write: the fleet is at rest
 	tabs     uiSize        // of the dashboard
@@ -129,7 +129,10 @@ func (b *bench) measureAgents(ctx context.Context, f *simulated, r *fleetResult)
 	if err := step("start", &r.join, f.start); err != nil {
 		return err
 	}
-	started := time.Now()
+	// Until then each wait that ends is a request of the agent's age, not of what is measured.
+	if sleep(ctx, b.scale.settled); ctx.Err() != nil {
+		return ctx.Err()
+	}
 	if err := step("first version", &r.first, f.trigger("v1", nil)); err != nil {
 		return err
 	}
@@ -139,7 +142,6 @@ func (b *bench) measureAgents(ctx context.Context, f *simulated, r *fleetResult)
 		}
 	}
 	if b.scale.look.has("idle") {
-		sleep(ctx, b.scale.settled-time.Since(started))
 		index, err := f.consul.raftIndex(ctx)
 		if err != nil {
 			return err
