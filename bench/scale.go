@@ -29,6 +29,8 @@ type scaleReport struct {
 
 	perHost int           // agents of a process, at most
 	settled time.Duration // from the start of the agents until the first version
+	idle    time.Duration
+	look    scaleLook
 }
 
 // runScale measures simulated fleets and writes the report to stdout and, if
@@ -81,7 +83,7 @@ func (b *bench) runScale(ctx context.Context, quick bool, fleets string, look sc
 
 // measureScale carries out what b.scale says. The error gathers what failed.
 func (b *bench) measureScale(ctx context.Context) (scaleReport, error) {
-	r := scaleReport{Machine: describe(ctx, b.programs, b.dir), perHost: b.scale.perHost, settled: b.scale.settled}
+	r := scaleReport{Machine: describe(ctx, b.programs, b.dir), perHost: b.scale.perHost, settled: b.scale.settled, idle: b.scale.idle, look: b.scale.look}
 	begin := time.Now()
 	var errs []error
 	for _, size := range b.scale.fleets {

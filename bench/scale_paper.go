@@ -15,25 +15,19 @@ func (r *scaleReport) markdown() string {
 	b.WriteString(r.Machine.markdown())
 	fmt.Fprintf(&b, "The run took %s. All agents, their Consul agents, the Consul server and the orchestrator shared the machine: times are\n"+
 		"those of a busy processor and vary with it, as conflicts do. Other counts hardly vary. The agents yield to the others (nice "+hostNice+"),\n"+
-		"which have processors of their own in a fleet. The ratio is the largest fleet's figure divided by the smallest's.\n\n", r.Took.Round(time.Second))
-	if len(r.Fleets) > 0 {
-		b.WriteString("## A version for all nodes at once\n\n`jorc update trigger VERSION`, without a policy; each node runs a workflow and a validation of one task that does nothing.\n\n")
-		b.WriteString(r.table(versionRows()))
-		fmt.Fprintf(&b, "\n## Idle\n\nNothing changes for %s.\n\n", r.Fleets[0].idle.took.Round(time.Second))
-		b.WriteString(r.table(idleRows()))
-		fmt.Fprintf(&b, "\n## A rollout\n\n`jorc update trigger VERSION --max-parallel %s`, the same tasks, and a separate jorc that orchestrates.\n\n", parallel)
-		b.WriteString(r.table(rolloutRows()))
-		b.WriteString(hardestCase)
-		fmt.Fprintf(&b, "\n## A run\n\n`jorc cluster run %s --wait` on all members: one task that does nothing. An answer is the end of the task as the agent reports it, from the\n"+
-			"moment the command asked; the last answer is there when the command ends.\n\n", runWorkflow)
-		b.WriteString(r.table(runRows()))
-		fmt.Fprintf(&b, "\n## Staged configuration\n\nThe same file of a stage changes on all hosts, `max_parallel = %q`; the checks pass at once.\n\n", fleetStage.MaxParallel)
-		b.WriteString(r.table(stageRows()))
+		"which have processors of their own in a fleet. The ratio is the largest fleet's figure divided by the smallest's.\n", r.Took.Round(time.Second))
+	section := func(part, title, about string, rows []scaleRow) {
+		if len(r.Fleets) > 0 && r.look.has(part) {
+			fmt.Fprintf(&b, "\n## %s\n\n%s\n\n%s", title, about, r.table(rows))
+		}
 	}
-	if len(r.Fleets) > 0 {
-		b.WriteString("\n## Consul's servers return\n\nThe Consul server is frozen, and thaws; 10 s later a version is triggered. Another program asks for a key all the time.\n\n")
-		b.WriteString(r.table(stormRows()))
-	}
+	section("change", "A version for all nodes at once", "`jorc update trigger VERSION`, without a policy; each node runs a workflow and a validation of one task that does nothing.", versionRows())
+	section("idle", "Idle", fmt.Sprintf("Nothing changes for %s.", r.idle), idleRows())
+	section("rollout", "A rollout", "`jorc update trigger VERSION --max-parallel "+parallel.String()+"`, the same tasks, and a separate jorc that orchestrates."+hardestCase, rolloutRows())
+	section("run", "A run", "`jorc cluster run "+runWorkflow+" --wait` on all members: one task that does nothing. An answer is the end of the task as the agent reports it, from the\n"+
+		"moment the command asked; the last answer is there when the command ends.", runRows())
+	section("stage", "Staged configuration", fmt.Sprintf("The same file of a stage changes on all hosts, `max_parallel = %q`; the checks pass at once.", fleetStage.MaxParallel), stageRows())
+	section("storm", "Consul's servers return", "The Consul server is frozen, and thaws; 10 s later a version is triggered. Another program asks for a key all the time.", stormRows())
 	if d := r.Dashboard; d != nil {
 		fmt.Fprintf(&b, "\n## The dashboard\n\n`jorc ui` beside %d live agents, with %d open tabs.\n\n", d.hosts, d.size.streams)
 		b.WriteString(d.table())
@@ -43,15 +37,17 @@ func (r *scaleReport) markdown() string {
 		b.WriteString(s.table())
 	}
 	b.WriteString(r.method())
-	b.WriteString(r.onPaper())
-	b.WriteString(r.records())
+	if r.look.parts == "" {
+		b.WriteString(r.onPaper())
+		b.WriteString(r.records())
+	}
 	return b.String()
 }
 
 const hardestCase = `
+
 Tasks that take no time are the hardest case: the orchestrator and Consul are all that a host waits for. A node of a larger fleet waits longer for its
-grant here, and its blocking queries are asked again meanwhile, after 2, 4, 8 seconds and so on (docs/adr/0003-growing-waits.md).
-`
+grant here, and its blocking queries are asked again meanwhile, after 2, 4, 8 seconds and so on (docs/adr/0003-growing-waits.md).`
 
 // method says how the figures were made.
 func (r *scaleReport) method() string {
