@@ -440,10 +440,10 @@ func stageProgress(s stage.Status) terminal.Progress {
 	return onHosts(p, s.Counts, s.Hosts, func(h stage.HostProgress) pace.HostProgress { return h.HostProgress })
 }
 
-// onHosts adds to p how far a change is on its hosts. Until it has ended its title says always how many work, and how many failed.
+// onHosts adds to p how far a change is on its hosts. Until all hosts have it or it has ended, its title says always how many work, and how many failed.
 func onHosts[T any](p terminal.Progress, n pace.Counts, hosts []T, progress func(T) pace.HostProgress) terminal.Progress {
 	p.Done, p.Total = n.Done, n.Members
-	if p.Until.IsZero() {
+	if p.Until.IsZero() && n.Done < n.Members {
 		p.Title += fmt.Sprintf(", %d working, %d failed", n.Working, n.Failed)
 		n.Working, n.Failed = 0, 0
 	}
