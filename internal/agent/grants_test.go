@@ -29,9 +29,11 @@ import (
 	"github.com/jorc/jorc/internal/durable"
 	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/lease"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/runs"
 )
 
 // gatekeeper stands between clients and Consul: it counts requests and writes,
@@ -383,22 +385,47 @@ func atOnce(n int) func(*pace.Policy) {
 }
 
 // TestGrantsPace: as many hosts as the policy allows work at the same time, and the
-// cost for each of them does not grow with their number.
+// cost of a version, a run and a lease for each of them does not grow with their number.
 func TestGrantsPace(t *testing.T) {
 	t.Parallel()
 	f := newGrantFleet(t, 6)
 	f.orchestrate("boss", nil)
 	f.toHosts.take()
+	cost := func(kind string, mostWrites int) {
+		t.Helper()
+		requests, writes := f.toHosts.take()
+		t.Logf("%s: for each of %d hosts %.1f requests, %.1f of them writes", kind, len(f.hosts), float64(requests)/6, float64(writes)/6)
+		if requests > 12*6 || writes > mostWrites {
+			t.Errorf("%s: 6 hosts made %d requests, %d of them writes; want at most 72 and %d", kind, requests, writes, mostWrites)
+		}
+	}
 	f.trigger("v2", atOnce(2))
 	f.atWork("v2", 2)
 	f.openAll("v2")
 	f.done("v2")
 	f.neverMore(2)
-	requests, writes := f.toHosts.take()
-	t.Logf("for each of %d hosts %.1f requests, %.1f of them writes", len(f.hosts), float64(requests)/6, float64(writes)/6)
-	if requests > 12*6 || writes > 2*6+3 { // a host whose checks are not known to pass yet writes its report apart
-		t.Errorf("6 hosts made %d requests, %d of them writes; want at most 72 and 15", requests, writes)
+	cost("a version", 2*6+3) // a host whose checks are not known to pass yet writes its report apart
+
+	for _, h := range f.hosts {
+		h.open("patch")
 	}
+	f.ask("p1", runs.Request{Workflow: "patch"})
+	f.wantRun("p1", "to be done", ended(runs.Done))
+	cost("a run", 2*6)
+
+	for _, h := range f.hosts {
+		h.asks(lease.Request{ID: "a"}).ready()
+		h.endLease("a")
+	}
+	f.eventually("reports without leases", func() error {
+		for name := range f.hosts {
+			if d := f.report(name); d.Lease != nil {
+				return fmt.Errorf("%s: %+v", name, d.Lease)
+			}
+		}
+		return nil
+	})
+	cost("a lease", 4*6) // it is asked for and ended, too
 }
 
 // grants reports whether a transaction is about what is granted to a host.
