@@ -1,8 +1,10 @@
 package lease
 
 import (
+	"errors"
 	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jorc/jorc/internal/change"
@@ -247,16 +249,7 @@ func TestWaits(t *testing.T) {
 // TestStatusOnceLoaded: an agent that has read the record of its lease, and does nothing about it yet, says what the record does.
 func TestStatusOnceLoaded(t *testing.T) {
 	t.Parallel()
-	o := Options{StateDir: t.TempDir()}
-	f := placed()
-	f.rec.Out, f.rec.Ready = true, true
-	before := NewHost(o)
-	before.mu.Lock()
-	err := before.keep(f.rec)
-	before.mu.Unlock()
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := recordedLease(t)
 	h := NewHost(o)
 	if s := h.Status(); s.State != Ready {
 		t.Errorf("before it has read the record: %+v", s)
@@ -266,5 +259,52 @@ func TestStatusOnceLoaded(t *testing.T) {
 	}
 	if s := h.Status(); s.State != Ready || s.ID != "me" {
 		t.Errorf("once it has: %+v", s)
+	}
+}
+
+// recordedLease are the options of a host whose agent before this one had a lease.
+func recordedLease(t *testing.T) Options {
+	t.Helper()
+	o := Options{StateDir: t.TempDir()}
+	f := placed()
+	f.rec.Out, f.rec.Ready = true, true
+	before := NewHost(o)
+	before.mu.Lock()
+	defer before.mu.Unlock()
+	if err := before.keep(f.rec); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// TestCallsWaitForTheirAgent: a call about a lease of before waits until the agent takes part in its cluster, also when it
+// has read the record already; it is refused when that takes too long. Without a lease it is refused at once.
+func TestCallsWaitForTheirAgent(t *testing.T) {
+	t.Parallel()
+	for name, loaded := range map[string]bool{"the record is not read yet": false, "the record is read": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := recordedLease(t)
+			synctest.Test(t, func(t *testing.T) {
+				h, called, refused := NewHost(o), time.Now(), make(chan error)
+				if loaded {
+					if err := h.load(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				go func() {
+					_, err := h.Begin(t.Context(), Request{ID: "me"}, func(Status) {})
+					refused <- err
+				}()
+				var r *Refusal
+				if err := <-refused; !errors.As(err, &r) || r.Kind != NotMember || time.Since(called) != joinWithin {
+					t.Errorf("refused after %s: %v", time.Since(called), err)
+				}
+			})
+		})
+	}
+	var r *Refusal
+	if _, err := NewHost(Options{StateDir: t.TempDir()}).Begin(t.Context(), Request{ID: "me"}, func(Status) {}); !errors.As(err, &r) || r.Kind != NotMember {
+		t.Errorf("without a lease: %v", err)
 	}
 }

@@ -136,7 +136,7 @@ const joinWithin = time.Minute
 
 // rejoin waits until this host takes part in its cluster, if it has a lease from before its agent began.
 func (h *Host) rejoin(ctx context.Context) {
-	if h.before().Wish == "" {
+	if h.running() != nil || h.recorded().Wish == "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, joinWithin)
@@ -144,12 +144,12 @@ func (h *Host) rejoin(ctx context.Context) {
 	_, _ = h.joined.Wait(ctx, func(is bool) bool { return is }) // the caller sees whether it did
 }
 
-// before is the record of an agent before this one, until this one takes part.
-func (h *Host) before() record {
+// recorded is the record, also before this agent takes part.
+func (h *Host) recorded() record {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.loaded {
-		return record{}
+		return h.rec
 	}
 	r, _, err := h.doc.Load()
 	if err != nil {
@@ -330,7 +330,7 @@ func (h *Host) Status() Status {
 	if s, known := h.status.Get(); known {
 		return s
 	}
-	r := h.before()
+	r := h.recorded()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f := h.gather()
