@@ -27,10 +27,7 @@ type scaleReport struct {
 	Took      time.Duration
 	Quick     bool
 
-	perHost int           // agents of a process, at most
-	settled time.Duration // from the start of the agents until the first version
-	idle    time.Duration
-	look    scaleLook
+	scale scaleSize // that was asked for
 }
 
 // runScale measures simulated fleets and writes the report to stdout and, if
@@ -83,7 +80,7 @@ func (b *bench) runScale(ctx context.Context, quick bool, fleets string, look sc
 
 // measureScale carries out what b.scale says. The error gathers what failed.
 func (b *bench) measureScale(ctx context.Context) (scaleReport, error) {
-	r := scaleReport{Machine: describe(ctx, b.programs, b.dir), perHost: b.scale.perHost, settled: b.scale.settled, idle: b.scale.idle, look: b.scale.look}
+	r := scaleReport{Machine: describe(ctx, b.programs, b.dir), scale: b.scale}
 	begin := time.Now()
 	var errs []error
 	for _, size := range b.scale.fleets {

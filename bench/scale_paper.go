@@ -17,12 +17,12 @@ func (r *scaleReport) markdown() string {
 		"those of a busy processor and vary with it, as conflicts do. Other counts hardly vary. The agents yield to the others (nice "+hostNice+"),\n"+
 		"which have processors of their own in a fleet. The ratio is the largest fleet's figure divided by the smallest's.\n", r.Took.Round(time.Second))
 	section := func(part, title, about string, rows []scaleRow) {
-		if len(r.Fleets) > 0 && r.look.has(part) {
+		if len(r.Fleets) > 0 && r.scale.look.has(part) {
 			fmt.Fprintf(&b, "\n## %s\n\n%s\n\n%s", title, about, r.table(rows))
 		}
 	}
 	section("change", "A version for all nodes at once", "`jorc update trigger VERSION`, without a policy; each node runs a workflow and a validation of one task that does nothing.", versionRows())
-	section("idle", "Idle", fmt.Sprintf("Nothing changes for %s.", r.idle), idleRows())
+	section("idle", "Idle", fmt.Sprintf("Nothing changes for %s.", r.scale.idle), idleRows())
 	section("rollout", "A rollout", "`jorc update trigger VERSION --max-parallel "+parallel.String()+"`, the same tasks, and a separate jorc that orchestrates."+hardestCase, rolloutRows())
 	section("run", "A run", "`jorc cluster run "+runWorkflow+" --wait` on all members: one task that does nothing. An answer is the end of the task as the agent reports it, from the\n"+
 		"moment the command asked; the last answer is there when the command ends.", runRows())
@@ -37,7 +37,7 @@ func (r *scaleReport) markdown() string {
 		b.WriteString(s.table())
 	}
 	b.WriteString(r.method())
-	if r.look.parts == "" {
+	if r.scale.look.parts == "" {
 		b.WriteString(r.onPaper())
 		b.WriteString(r.records())
 	}
@@ -80,7 +80,7 @@ func (r *scaleReport) method() string {
 - A tab is a stream of the dashboard's state. A change is a report of a host; the next one follows when all tabs have it.
 - Reproduce with `+"`make bench-scale`; `go run ./bench -scale -quick`"+` takes a minute or two, `+"`-fleets N,N`"+` picks sizes,
   `+"`-parts PARTS`"+` parts, `+"`-requests`"+` lists requests by kind, `+"`-profiles DIR`"+` writes profiles.
-`, r.perHost, r.settled)
+`, r.scale.perHost, r.scale.settled)
 }
 
 // published are figures of Consul's makers.

@@ -70,7 +70,7 @@ func TestScale(t *testing.T) {
 			t.Errorf("the report lacks %q:\n%s", want, text)
 		}
 	}
-	r.look.parts = "run,stage"
+	r.scale.look.parts = "run,stage"
 	if text := r.markdown(); !strings.Contains(text, "## A run") || !strings.Contains(text, "## Staged") || strings.Contains(text, "## A rollout") || strings.Contains(text, "on paper") {
 		t.Errorf("a report of runs and stages alone:\n%s", text)
 	}

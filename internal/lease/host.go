@@ -134,9 +134,9 @@ const noOrchestrator = "no orchestrator runs in the cluster, so no lease is gran
 // joinWithin is how long a call waits until a restarted agent takes part in its cluster again.
 const joinWithin = time.Minute
 
-// rejoin waits until this host takes part in its cluster, if it has a lease from before its agent began.
+// rejoin waits until this host takes part in its cluster, if it has a lease.
 func (h *Host) rejoin(ctx context.Context) {
-	if h.running() != nil || h.recorded().Wish == "" {
+	if h.recorded().Wish == "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, joinWithin)
