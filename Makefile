@@ -88,17 +88,21 @@ TEST_PACKAGES ?= $(shell n=$$(nproc); echo $$((n < 6 ? 6 : n)))
 # collections and without DWARF the run takes a tenth less of the processors.
 TEST_GOGC ?= 400
 
-# Packages with random histories of planners, which are gone through without the race detector: see internal/raced.
+# Without the race detector: the commands, whose tests start thousands of processes that end before it could find anything, the simulation, in
+# which one goroutine at a time does something, and once more the packages with random histories of planners (internal/raced). The detector takes half of
+# the processors' time there; what these tests call is tested with it in the packages and in agents of internal/agent.
+UNRACED   = ./cmd/jorc ./sim
 HISTORIES = $(shell grep -rl --include='*_test.go' 'raced\.Histories\>' internal | xargs -n1 dirname | sort -u | sed 's,^,./,')
+RACED     = ./internal/watch $(shell $(GO) list ./... | grep -v $(foreach package,$(UNRACED),-e '$(package:.%=%)$$'))
 
 # RERUN=2, as .ci/run has it, runs tests that failed again: see tools/gotest.
 GOTEST = GO='$(GO)' $(CURDIR)/tools/gotest
 
 .PHONY: test
-test: consul versitygw bin/consul-template ## run all tests with the race detector against a real Consul, or those of packages: [PKG=./internal/x]
-	GOGC=$(TEST_GOGC) CONSUL_BIN='$(CONSUL)' VERSITYGW_BIN='$(VERSITYGW)' $(GOTEST) '$(or $(PKG),./internal/watch ./...)' -race -ldflags=-w -p $(TEST_PACKAGES) -timeout 40m
+test: consul versitygw bin/consul-template ## run all tests against a real Consul, or those of packages with the race detector: [PKG=./internal/x]
+	GOGC=$(TEST_GOGC) CONSUL_BIN='$(CONSUL)' VERSITYGW_BIN='$(VERSITYGW)' $(GOTEST) '$(or $(PKG),$(RACED))' -race -ldflags=-w -p $(TEST_PACKAGES) -timeout 40m
 ifeq ($(PKG),)
-	GOGC=$(TEST_GOGC) CONSUL_BIN='$(CONSUL)' $(GOTEST) '$(HISTORIES)' -count=1 -timeout 10m
+	GOGC=$(TEST_GOGC) CONSUL_BIN='$(CONSUL)' VERSITYGW_BIN='$(VERSITYGW)' $(GOTEST) '$(UNRACED) $(HISTORIES)' -count=1 -ldflags=-w -p $(TEST_PACKAGES) -timeout 40m
 	cd tools/openapi && CONSUL_BIN='$(CONSUL)' $(GOTEST) ./... -timeout 5m
 	cd tools/licenses && $(GOTEST) ./...
 	cd tools/rerun && $(GOTEST) ./...
@@ -116,7 +120,7 @@ test-system: consul ## run the tests that need root, nginx, haproxy, PostgreSQL,
 	[ -z "$$missing" ] || { echo "make test-system: missing:$$missing (apt-get install nginx haproxy postgresql jq iproute2 iptables puppet-agent python3 prometheus ansible npm zsh fish tmux)" >&2; exit 1; }; \
 	[ "$$(id -u)" = 0 ] || { echo "make test-system: must be run as root" >&2; exit 1; }
 	$(MAKE) tools/ajv/node_modules
-	GO='$(GO)' CONSUL_BIN='$(CONSUL)' tools/test-tagged system -race -timeout 20m
+	GO='$(GO)' CONSUL_BIN='$(CONSUL)' tools/test-tagged system -timeout 20m
 
 # Fleets wait for one another more than they compute.
 FLEETS ?= $(shell n=$$(nproc); echo $$((n < 3 ? 3 : n)))

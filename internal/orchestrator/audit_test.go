@@ -128,6 +128,9 @@ func TestAuditFlood(t *testing.T) {
 		})
 	}
 	running.Wait()
+	if t.Failed() {
+		t.FailNow() // there are fewer changes than are waited for
+	}
 	var events []orchestrator.Event
 	s.eventually("the last change", func() error {
 		events = slices.DeleteFunc(s.events(), func(e orchestrator.Event) bool { return e.Audit == nil })
