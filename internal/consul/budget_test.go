@@ -152,15 +152,6 @@ func TestIdlePause(t *testing.T) {
 			t.Errorf("pause %d = %s, want %s", i+1, w.idlePause, want)
 		}
 	}
-	busy := watch[int]{index: 1, content: 7, took: 10 * time.Millisecond}
-	for i, want := range []time.Duration{80, 640, 4000, 4000, 8000, 8000, 8000, 8000, 16000, 16000, 16000, 16000, 16000, 16000, 16000, 0, 16000} {
-		meta := Meta{Content: 7, Index: busy.last + uint64(busyChanges*(busy.idlePause+busy.took)/busy.took)}
-		busy.idlePause = busy.nextIdlePause(meta, false)
-		busy.last = meta.Index
-		if want *= time.Millisecond; busy.idlePause != want {
-			t.Errorf("busy: pause %d = %s, want %s", i+1, busy.idlePause, want)
-		}
-	}
 	bound := w
 	bound.query.MaxPause = time.Second
 	if got := bound.nextIdlePause(Meta{Content: 7}, false); got != time.Second {

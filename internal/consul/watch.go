@@ -238,8 +238,7 @@ const (
 // while others change, a query with an index of before returns immediately with known content. One with the present
 // index blocks, and only what it asks for wakes it. So the query after a pause, which finds a later index,
 // is followed by another at once. If that returns immediately as well, others change in less time than an answer takes: the pauses
-// grow, and ever fewer queries follow at once, because if a thousand hosts did that Consul would do nothing else. A query that would be
-// in vain is not sent: see busy.
+// grow, and ever fewer queries follow at once, because if a thousand hosts did that Consul would do nothing else.
 // New content that a query
 // finds without having blocked for long says nothing about the others: the pause stays.
 func (w *watch[T]) nextIdlePause(meta Meta, reset bool) time.Duration {
@@ -252,11 +251,11 @@ func (w *watch[T]) nextIdlePause(meta Meta, reset bool) time.Duration {
 	case w.index == 0 || reset || w.waited || meta.Content == 0 || w.took >= most || !known && w.took >= w.level:
 		w.level, w.misses, w.afters = 0, 0, 0
 		return 0
-	case w.idlePause > 0 && w.afters == 0 && !w.busy(meta): // its index was of before the pause
+	case w.idlePause > 0 && w.afters == 0: // its index was of before the pause
 		return 0
 	case !known:
 		return w.level
-	case w.idlePause > 0 && w.afters > 0:
+	case w.idlePause > 0:
 		w.afters--
 	default:
 		w.afters = 1<<w.misses - 1
@@ -264,16 +263,6 @@ func (w *watch[T]) nextIdlePause(meta Meta, reset bool) time.Duration {
 	}
 	w.level = min(max(idleGrowth*w.level, idleShare*w.took, time.Millisecond), most)
 	return w.level
-}
-
-// busyChanges is how many changes of Consul in the time of an answer make a query with the present index return at once.
-const busyChanges = 2
-
-// busy reports whether, since the answer before the pause, Consul's index grew so fast that a query with the present one would find a later one. What changes may be
-// something else than what gives the answer its index, as keys do for checks, so the last of mostMisses is sent in any case.
-func (w *watch[T]) busy(meta Meta) bool {
-	changes, answers := float64(meta.Index-w.last), float64(w.idlePause+w.took)/float64(max(w.took, 1))
-	return w.misses < mostMisses && changes >= busyChanges*answers
 }
 
 // newRetry returns the back-off after failures; nextPause limits its pauses.
