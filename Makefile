@@ -120,7 +120,7 @@ test-system: consul ## run the tests that need root, nginx, haproxy, PostgreSQL,
 	[ -z "$$missing" ] || { echo "make test-system: missing:$$missing (apt-get install nginx haproxy postgresql jq iproute2 iptables puppet-agent python3 prometheus ansible npm zsh fish tmux)" >&2; exit 1; }; \
 	[ "$$(id -u)" = 0 ] || { echo "make test-system: must be run as root" >&2; exit 1; }
 	$(MAKE) tools/ajv/node_modules
-	GO='$(GO)' CONSUL_BIN='$(CONSUL)' tools/test-tagged system -timeout 20m
+	GO='$(GO)' CONSUL_BIN='$(CONSUL)' tools/test-tagged system -race -timeout 20m
 
 # Fleets wait for one another more than they compute.
 FLEETS ?= $(shell n=$$(nproc); echo $$((n < 3 ? 3 : n)))
