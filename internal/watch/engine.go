@@ -44,6 +44,9 @@ type Options struct {
 	// LoadLater: a template whose source cannot be read or parsed fails alone, and
 	// is tried again, instead of being New's error.
 	LoadLater bool
+	// Doubt is for how long what is missing after a reset of Consul may come back: what it
+	// lacks changes no file before. Zero: 30 seconds.
+	Doubt time.Duration
 	// StateDir keeps the snapshot of the last good data; empty: none.
 	StateDir string
 	// ReadOnly: the snapshot is read, but never written.
@@ -171,7 +174,7 @@ func New(o Options) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{
-		o: o, opts: opts, units: units, store: newStore(),
+		o: o, opts: opts, units: units, store: newStore(cmp.Or(o.Doubt, doubtReset)),
 		index: map[string][]*unit{}, wanted: map[string]*dependency{},
 		plain: plain, commands: commands,
 		done: make(chan job), changes: make(chan batch), gates: make(chan gate), pings: make(chan struct{}),

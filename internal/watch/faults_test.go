@@ -132,12 +132,16 @@ func TestConsulStopsAndComesBack(t *testing.T) {
 	h.wantMixed("two")
 }
 
+// doubting makes an engine doubt what a reset has lost for longer than a test takes.
+func doubting(o *watch.Options) { o.Doubt = time.Hour }
+
 // A Consul that comes back empty changes no file before the doubt has passed,
 // neither of an engine that has run all the time nor of one that starts only then.
 func TestConsulComesBackEmpty(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t)
 	h := newHost(t, s)
+	h.edit = doubting
 	for i := range 50 {
 		h.put("app/name", fmt.Sprint(i)) // an index well above that of an empty Consul
 	}
@@ -151,6 +155,7 @@ func TestConsulComesBackEmpty(t *testing.T) {
 	_, stop := h.run(templates...)
 	h.wantMixed("one again")
 	late := newHost(t, s)
+	late.edit = doubting
 	lateTemplates, _ := late.mixed()
 	_, stopLate := late.run(lateTemplates...)
 	late.wantMixed("one again")
@@ -184,6 +189,7 @@ func TestConsulIsRestored(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t, consultest.Persistent())
 	h := newHost(t, s)
+	h.edit = doubting
 	h.put("k", "old")
 	file := filepath.Join(t.TempDir(), "snapshot")
 	s.Run("snapshot", "save", file)
@@ -225,6 +231,7 @@ func TestAdditionsAfterAReset(t *testing.T) {
 			t.Parallel()
 			s := consultest.Start(t, consultest.Persistent())
 			h := newHost(t, s)
+			h.edit = doubting
 			s.Run("snapshot", "save", filepath.Join(filepath.Dir(t.TempDir()), "empty"))
 			for i := range 500 {
 				h.put("filler", fmt.Sprint(i)) // an index well above that of the reset Consul

@@ -100,7 +100,7 @@ func Execute(ctx context.Context, c *config.Template, allow config.TemplateOptio
 		return nil, err
 	}
 	t.src.sandboxPath = "" // the files are those of f; see fixtureView.recall
-	v := &fixtureView{fixture: f, sandbox: c.SandboxPath, guarded: guarded{store: newStore(), guard: t.guard, now: time.Now()}}
+	v := &fixtureView{fixture: f, sandbox: c.SandboxPath, guarded: guarded{store: newStore(doubtReset), guard: t.guard, now: time.Now()}}
 	r := t.src.execute(ctx, v)
 	for id, h := range v.guarded.next {
 		if _, ok := r.missing[id]; ok {

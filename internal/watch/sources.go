@@ -179,15 +179,15 @@ func (w *tracker) changes(u consul.Update[any], deps ...*dependency) []change {
 	return c
 }
 
-// doubt is for how long losses in an answer are not believed.
-func (w *tracker) doubt(reset bool) time.Duration {
+// doubt is why losses in an answer are not believed.
+func (w *tracker) doubt(reset bool) doubt {
 	switch {
 	case reset:
-		return doubtReset
+		return afterReset
 	case w.failed:
-		return doubtFailure
+		return afterFailure
 	}
-	return 0
+	return noDoubt
 }
 
 func ids(deps []*dependency) []string {

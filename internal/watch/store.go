@@ -15,11 +15,19 @@ import (
 	"github.com/jorc/jorc/internal/profile"
 )
 
-// How long losses are doubted: after an answer whose index went backwards
-// (Consul was restored or restarted empty), and after any failure.
+// doubt is why what is missing in an answer may come back. The greater lasts longer.
+type doubt int
+
 const (
-	doubtReset   = 30 * time.Second
+	noDoubt      doubt = iota
+	afterFailure       // the query failed before
+	afterReset         // the index went backwards: Consul was restored, or restarted empty
+)
+
+// How long losses are doubted.
+const (
 	doubtFailure = 5 * time.Second
+	doubtReset   = 30 * time.Second
 )
 
 // change is one dependency's news: a value, or why it cannot be read.
@@ -27,7 +35,7 @@ type change struct {
 	id    string
 	value any
 	index uint64        // Consul's, of the answer; 0 if it has no index
-	doubt time.Duration // above zero: what is missing in value may come back that soon
+	doubt doubt
 	err   error
 	at    time.Time // when it reached this host
 }
@@ -52,13 +60,18 @@ type datum struct {
 // store holds the last good data of all dependencies. Values are never
 // changed once they are in it.
 type store struct {
+	doubts [afterReset + 1]time.Duration // how long each lasts
+
 	mu   sync.RWMutex
 	data map[string]*datum
 	past map[string]any // of an earlier process, while it may be of use
 	seen map[string]uint64
 }
 
-func newStore() *store { return &store{data: map[string]*datum{}} }
+// newStore returns an empty store that doubts losses after a reset for that time.
+func newStore(reset time.Duration) *store {
+	return &store{doubts: [...]time.Duration{afterFailure: doubtFailure, afterReset: reset}, data: map[string]*datum{}}
+}
 
 // remember takes in the data of an earlier process and its indexes: what is
 // missing in the first answers of a Consul that was reset is doubted too.
@@ -115,13 +128,14 @@ func (s *store) put(c change) (changed bool, settle time.Time) {
 	if !d.known {
 		old, index = s.past[c.id], max(d.index, s.seen[c.id])
 	}
-	doubt := c.doubt
+	why := c.doubt
 	if d.err != nil {
-		doubt = max(doubt, doubtFailure)
+		why = max(why, afterFailure)
 	}
 	if c.index > 0 && c.index < index {
-		doubt = max(doubt, doubtReset)
+		why = afterReset
 	}
+	doubt := s.doubts[why]
 	d.err, d.since, d.index = nil, time.Time{}, c.index
 	if (doubt > 0 || d.doubtful) && lost(old, c.value) {
 		if until := c.at.Add(doubt); !d.doubtful || until.After(d.until) && doubt > 0 {

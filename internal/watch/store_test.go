@@ -61,38 +61,38 @@ func TestStore(t *testing.T) {
 		}},
 		"what comes back ends the doubt": {steps: []step{
 			{change: change{value: two}, changed: true, value: two, known: true},
-			{change: change{value: one, doubt: time.Minute}, value: two, known: true, until: time.Minute},
+			{change: change{value: one, doubt: afterReset}, value: two, known: true, until: time.Minute},
 			{change: change{value: two}, value: two, known: true},
 			{settle: true, after: time.Hour, value: two, known: true},
 		}},
 		"later losses wait for the same moment": {steps: []step{
 			{change: change{value: two}, changed: true, value: two, known: true},
-			{change: change{value: one, doubt: time.Minute}, value: two, known: true, until: time.Minute},
+			{change: change{value: one, doubt: afterReset}, value: two, known: true, until: time.Minute},
 			{change: change{value: []*dep.HealthService{}}, after: time.Second, value: two, known: true, until: time.Minute},
 			{settle: true, after: time.Minute, changed: true, value: []*dep.HealthService{}, known: true},
 		}},
 		"a stronger doubt takes longer": {steps: []step{
 			{change: change{value: two}, changed: true, value: two, known: true},
-			{change: change{value: one, doubt: time.Second}, value: two, known: true, until: time.Second},
-			{change: change{value: one, doubt: time.Minute}, value: two, known: true, until: time.Minute},
+			{change: change{value: one, doubt: afterFailure}, value: two, known: true, until: doubtFailure},
+			{change: change{value: one, doubt: afterReset}, value: two, known: true, until: time.Minute},
 		}},
 		"gains are never doubted, and what is lost stays meanwhile": {steps: []step{
 			{change: change{value: one}, changed: true, value: one, known: true},
-			{change: change{value: two, doubt: time.Minute}, changed: true, value: two, known: true},
-			{change: change{value: other, doubt: time.Minute}, changed: true, value: all, known: true, until: time.Minute},
+			{change: change{value: two, doubt: afterReset}, changed: true, value: two, known: true},
+			{change: change{value: other, doubt: afterReset}, changed: true, value: all, known: true, until: time.Minute},
 			{change: change{value: other}, after: time.Second, value: all, known: true, until: time.Minute},
 			{settle: true, after: time.Minute, changed: true, value: other, known: true},
 		}},
 		"an index that went backwards is doubted": {steps: []step{
 			{change: change{value: "1", index: 90}, changed: true, value: "1", known: true},
-			{change: change{value: nil, index: 10}, value: "1", known: true, until: doubtReset},
-			{change: change{value: nil, index: 11}, value: "1", known: true, until: doubtReset},
+			{change: change{value: nil, index: 10}, value: "1", known: true, until: time.Minute},
+			{change: change{value: nil, index: 11}, value: "1", known: true, until: time.Minute},
 			{change: change{value: "2", index: 12}, changed: true, value: "2", known: true},
 			{change: change{value: nil, index: 13}, changed: true, known: true},
 		}},
 		"what an earlier process knew is doubted too": {past: map[string]any{"x": "1"}, steps: []step{
-			{change: change{value: nil, index: 10}, until: doubtReset},
-			{settle: true, after: doubtReset, changed: true, known: true},
+			{change: change{value: nil, index: 10}, until: time.Minute},
+			{settle: true, after: time.Minute, changed: true, known: true},
 		}},
 		"what an earlier process knew and is there": {past: map[string]any{"x": "1"}, steps: []step{
 			{change: change{value: "2", index: 10}, changed: true, value: "2", known: true},
@@ -101,7 +101,7 @@ func TestStore(t *testing.T) {
 			{change: change{value: nil, index: 101}, changed: true, known: true},
 		}},
 	} {
-		s := newStore()
+		s := newStore(time.Minute)
 		s.remember(tt.past, map[string]uint64{"x": 100})
 		for i, st := range tt.steps {
 			st.change.id, st.change.at = "x", begin.Add(st.after)
@@ -202,7 +202,7 @@ func TestUnion(t *testing.T) {
 
 func TestStoreKeepsNoSecretOnDisk(t *testing.T) {
 	t.Parallel()
-	s := newStore()
+	s := newStore(time.Minute)
 	wanted := map[string]*dependency{
 		"k": {kind: kindKey}, "secret": {kind: kindForeign, vault: true}, "leaf": {kind: kindCALeaf, vault: true},
 		"file": {kind: kindFile}, "peers": {kind: kindForeign}, "none": {kind: kindKey}, "unknown": {kind: kindKey},
