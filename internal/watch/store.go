@@ -34,7 +34,7 @@ const (
 type change struct {
 	id    string
 	value any
-	index uint64        // Consul's, of the answer; 0 if it has no index
+	index uint64 // Consul's, of the answer; 0 if it has no index
 	doubt doubt
 	err   error
 	at    time.Time // when it reached this host
