@@ -56,19 +56,10 @@ func TwoMembers(t testing.TB) (*fleet.Cluster, *consultest.Server) {
 // Join makes node a member with roles.
 func Join(t testing.TB, c *fleet.Cluster, node string, roles ...string) {
 	t.Helper()
-	join := func() error {
-		_, err := c.Join(t.Context(), node, func(r cluster.Record) (cluster.Record, error) {
-			r.Roles = roles
-			return r, nil
-		})
-		return err
-	}
-	err := join()
-	if errors.Is(err, consul.ErrOutcomeUnknown) {
-		// Go's client may open a second connection that no request needs. Consul closes it after ten
-		// seconds (http_config.read_header_timeout), and a request that is sent on it meanwhile fails.
-		err = join()
-	}
+	_, err := c.Join(t.Context(), node, func(r cluster.Record) (cluster.Record, error) {
+		r.Roles = roles
+		return r, nil
+	})
 	if err != nil {
 		t.Fatalf("Join(%s): %v", node, err)
 	}

@@ -263,15 +263,26 @@ func (c *Client) counted(dial DialFunc) DialFunc {
 		}
 		c.open.Add(1)
 		c.local.Store(sameHost(conn))
-		return &countedConn{Conn: conn, closed: func() { c.open.Add(-1) }}, nil
+		return &countedConn{Conn: conn, closed: func() { c.open.Add(-1) }, since: time.Now()}, nil
 	}
 }
+
+// spareLife is how old a connection may be when its first request is written. net/http may
+// open one that no request needs in the end, and keeps it for a later one. Consul closes a
+// connection on which it has received no request for ten seconds
+// (http_config.read_header_timeout), and what became of a write that is sent at that moment
+// would be unknown.
+const spareLife = 5 * time.Second
+
+// errSpare: nothing was written, so net/http takes another connection for the request.
+var errSpare = errors.New("the connection was open for too long without a request")
 
 type countedConn struct {
 	net.Conn
 	once   sync.Once
 	closed func()
-	asked  atomic.Bool // a request was written
+	since  time.Time
+	asked  atomic.Bool // a request was written, or with TLS the handshake
 }
 
 // Read returns errTooManyConnections for a 429 that arrives before any request,
@@ -285,8 +296,12 @@ func (c *countedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// Write refuses the first request on an old connection with errSpare.
 func (c *countedConn) Write(b []byte) (int, error) {
-	c.asked.Store(true)
+	if !c.asked.Swap(true) && time.Since(c.since) > spareLife {
+		_ = c.Conn.Close() // a later Write must not send the rest of the request
+		return 0, errSpare
+	}
 	return c.Conn.Write(b)
 }
 

@@ -108,7 +108,7 @@ func classOf(err error, write bool) error {
 		return ErrTooLong
 	}
 	var op *net.OpError
-	notSent := errors.As(err, &op) && op.Op == "dial"
+	notSent := errors.As(err, &op) && op.Op == "dial" || errors.Is(err, errSpare)
 	if write && !notSent {
 		return ErrOutcomeUnknown
 	}
