@@ -30,7 +30,7 @@ type scaleSize struct {
 
 func fullScale() scaleSize {
 	return scaleSize{
-		fleets: []int{100, 1000, 5000}, perHost: 100, perAgent: 1000, settled: 64 * time.Second, idle: time.Minute, rest: 2 * time.Second,
+		fleets: []int{100, 1000, 5000}, perHost: 100, perAgent: 1000, settled: 128 * time.Second, idle: time.Minute, rest: 2 * time.Second,
 		tabs: uiSize{changes: 10, streams: 50, idle: 10 * time.Second}, away: time.Minute, storm: stormWindow, stored: 5000, changes: 10, interval: time.Second,
 	}
 }
