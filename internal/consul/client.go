@@ -243,6 +243,12 @@ func (a *authorized) RoundTrip(r *http.Request) (*http.Response, error) {
 		disableCompression(r)
 	}
 	resp, err := a.next.RoundTrip(r)
+	for errors.Is(err, errSpare) && r.GetBody != nil { // net/http itself takes another connection only in place of one that was idle
+		if r.Body, err = r.GetBody(); err != nil {
+			return nil, err
+		}
+		resp, err = a.next.RoundTrip(r)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -274,7 +280,7 @@ func (c *Client) counted(dial DialFunc) DialFunc {
 // would be unknown.
 const spareLife = 5 * time.Second
 
-// errSpare: nothing was written, so net/http takes another connection for the request.
+// errSpare: nothing was written, so the request is sent on another connection.
 var errSpare = errors.New("the connection was open for too long without a request")
 
 type countedConn struct {
