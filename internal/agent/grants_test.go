@@ -733,7 +733,9 @@ func TestGrantsCannotBegin(t *testing.T) {
 // snapshot asks Consul for a snapshot of its state, or restores one.
 func (f *grantFleet) snapshot(method string, data []byte) []byte {
 	f.t.Helper()
-	request, err := http.NewRequestWithContext(f.t.Context(), method, "http://"+f.server.HTTPAddr+"/v1/snapshot", bytes.NewReader(data))
+	ctx, cancel := context.WithTimeout(f.t.Context(), consultest.RunTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, method, "http://"+f.server.HTTPAddr+"/v1/snapshot", bytes.NewReader(data))
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -51,11 +51,18 @@ func (s *Server) Wipe() {
 	}
 }
 
+// RunTimeout is how long Consul may take for a request of an operator. On a crowded machine
+// 1.22.6 sometimes never answers one to restore a snapshot: the test fails then and can be run
+// again, while a test that waits for ever ends all tests of its package.
+const RunTimeout = 2 * time.Minute
+
 // Run runs the consul program with args against this server and returns what
 // it printed; the test fails when it does.
 func (s *Server) Run(args ...string) string {
 	s.t.Helper()
-	cmd := exec.CommandContext(context.Background(), Binary(s.t), args...)
+	ctx, cancel := context.WithTimeout(context.Background(), RunTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, Binary(s.t), args...)
 	cmd.Env = append(os.Environ(), "CONSUL_HTTP_ADDR="+s.HTTPAddr, "CONSUL_HTTP_TOKEN="+s.RootToken, "CONSUL_CACERT="+s.CAFile)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
