@@ -52,8 +52,8 @@ func (s *Server) Wipe() {
 }
 
 // RunTimeout is how long Consul may take for a request of an operator. On a crowded machine
-// 1.22.6 sometimes never answers one to restore a snapshot: the test fails then and can be run
-// again, while a test that waits for ever ends all tests of its package.
+// 1.22.6 had not answered one to restore a snapshot after 38 minutes: a test that waits for ever
+// ends all tests of its package, one that fails can be run again.
 const RunTimeout = 2 * time.Minute
 
 // Run runs the consul program with args against this server and returns what
