@@ -243,9 +243,11 @@ func (a *authorized) RoundTrip(r *http.Request) (*http.Response, error) {
 		disableCompression(r)
 	}
 	resp, err := a.next.RoundTrip(r)
-	for errors.Is(err, errSpare) && r.GetBody != nil { // net/http itself takes another connection only in place of one that was idle
-		if r.Body, err = r.GetBody(); err != nil {
-			return nil, err
+	for errors.Is(err, errSpare) && (r.Body == nil || r.GetBody != nil) { // net/http itself takes another connection only in place of one that was idle
+		if r.GetBody != nil {
+			if r.Body, err = r.GetBody(); err != nil {
+				return nil, err
+			}
 		}
 		resp, err = a.next.RoundTrip(r)
 	}
@@ -293,23 +295,30 @@ type countedConn struct {
 
 // Read returns errTooManyConnections for a 429 that arrives before any request,
 // which net/http would only call unsolicited. With TLS the text is encrypted
-// here, and such a connection counts as broken.
+// here, and such a connection counts as broken. When an old connection ends before any
+// request, Read returns errSpare.
 func (c *countedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if !c.asked.Load() && bytes.HasPrefix(b[:n], []byte("HTTP/1.1 429 ")) {
 		return 0, errTooManyConnections
 	}
+	if err != nil && c.spare() {
+		return n, errSpare
+	}
 	return n, err
 }
 
-// Write refuses the first request on an old connection with errSpare.
+// Write refuses the first request on an old connection with errSpare, and all that follows.
 func (c *countedConn) Write(b []byte) (int, error) {
-	if !c.asked.Swap(true) && time.Since(c.since) > spareLife {
-		_ = c.Conn.Close() // a later Write must not send the rest of the request
+	if c.spare() {
 		return 0, errSpare
 	}
+	c.asked.Store(true)
 	return c.Conn.Write(b)
 }
+
+// spare reports whether c is old and without a request.
+func (c *countedConn) spare() bool { return !c.asked.Load() && time.Since(c.since) > spareLife }
 
 func (c *countedConn) Close() error {
 	c.once.Do(c.closed)

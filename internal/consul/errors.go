@@ -108,7 +108,7 @@ func classOf(err error, write bool) error {
 		return ErrTooLong
 	}
 	var op *net.OpError
-	notSent := errors.As(err, &op) && op.Op == "dial" || errors.Is(err, errSpare)
+	notSent := errors.As(err, &op) && op.Op == "dial"
 	if write && !notSent {
 		return ErrOutcomeUnknown
 	}
