@@ -730,27 +730,6 @@ func TestGrantsCannotBegin(t *testing.T) {
 	f.neverMore(1)
 }
 
-// snapshot asks Consul for a snapshot of its state, or restores one.
-func (f *grantFleet) snapshot(method string, data []byte) []byte {
-	f.t.Helper()
-	ctx, cancel := context.WithTimeout(f.t.Context(), consultest.RunTimeout)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, method, "http://"+f.server.HTTPAddr+"/v1/snapshot", bytes.NewReader(data))
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	defer response.Body.Close()
-	all, err := io.ReadAll(response.Body)
-	if err != nil || response.StatusCode != http.StatusOK {
-		f.t.Fatalf("snapshot: %s: %s, %v", response.Status, all, err)
-	}
-	return all
-}
-
 // TestGrantsRestored: Consul's KV is restored from a snapshot of before hosts
 // accepted their grants. They say what they are at, and count, before others begin.
 func TestGrantsRestored(t *testing.T) {
@@ -758,9 +737,10 @@ func TestGrantsRestored(t *testing.T) {
 	f := newGrantFleet(t, 4)
 	f.orchestrate("boss", nil)
 	f.trigger("v2", atOnce(2))
-	before := f.snapshot(http.MethodGet, nil)
+	before := filepath.Join(t.TempDir(), "snapshot")
+	f.server.Run("snapshot", "save", before)
 	working := f.atWork("v2", 2)
-	f.snapshot(http.MethodPut, before)
+	f.server.Run("snapshot", "restore", before)
 	if got := f.atWork("v2", 2); !slices.Equal(got, working) {
 		t.Errorf("%v are at work, want %v", got, working)
 	}

@@ -51,16 +51,16 @@ func (s *Server) Wipe() {
 	}
 }
 
-// RunTimeout is how long Consul may take for a request of an operator. On a crowded machine
+// runTimeout is how long Consul may take for a request of an operator. On a crowded machine
 // 1.22.6 had not answered one to restore a snapshot after 38 minutes: a test that waits for ever
 // ends all tests of its package, one that fails can be run again.
-const RunTimeout = 2 * time.Minute
+const runTimeout = 2 * time.Minute
 
 // Run runs the consul program with args against this server and returns what
 // it printed; the test fails when it does.
 func (s *Server) Run(args ...string) string {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), RunTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), runTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, Binary(s.t), args...)
 	cmd.Env = append(os.Environ(), "CONSUL_HTTP_ADDR="+s.HTTPAddr, "CONSUL_HTTP_TOKEN="+s.RootToken, "CONSUL_CACERT="+s.CAFile)

@@ -44,8 +44,8 @@ type Options struct {
 	// LoadLater: a template whose source cannot be read or parsed fails alone, and
 	// is tried again, instead of being New's error.
 	LoadLater bool
-	// Doubt is for how long what is missing after a reset of Consul may come back: what it
-	// lacks changes no file before. Zero: 30 seconds.
+	// Doubt is for how long data stay that are missing after a reset of Consul, because they
+	// may come back. Zero: 30 seconds.
 	Doubt time.Duration
 	// StateDir keeps the snapshot of the last good data; empty: none.
 	StateDir string
