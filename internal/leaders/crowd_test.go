@@ -88,7 +88,7 @@ func electionOfMany(t *testing.T, spread, answer time.Duration) {
 func TestElectionAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	c, s := clustertest.Initialized(t)
-	const electors, spread = 40, time.Second
+	const electors, spread = 40, 10 * time.Second // of which the turns take 16: long beside what a crowded machine needs to take the lock
 	held, err := c.Store().Lock(t.Context(), cluster.KeyElection, kv.LeaseOptions{LockDelay: -1})
 	if err != nil {
 		t.Fatal(err)
@@ -136,7 +136,6 @@ func TestElectionAfterAnOutage(t *testing.T) {
 		}
 		return nil
 	})
-	waiting("all electors to wait for the lock again", func(n int) bool { return n >= electors })
 	if n := asked.Load(); n >= electors {
 		t.Errorf("%d requests for the lock before the first of %d electors had it, want those of a few", n, electors)
 	}

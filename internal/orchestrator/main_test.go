@@ -65,6 +65,7 @@ func TestMain(m *testing.M) {
 		}
 		o := quick(client)
 		o.Node, o.Log = fmt.Sprintf("process-%d", os.Getpid()), hclog.Default()
+		o.Lock.TTL = time.Second // others take over soon
 		if hook := os.Getenv(sinkTo); hook != "" {
 			o.Sinks = []orchestrator.Sink{orchestrator.NewWebhookSink(hook, os.Getenv(secretIn))}
 		}
@@ -75,11 +76,11 @@ func TestMain(m *testing.M) {
 	os.Exit(consultest.Main(m))
 }
 
-// quick are options with which others take over soon.
+// quick are options with which a cycle follows soon. The lock is kept also when Consul does not answer for a while.
 func quick(c *consul.Client) orchestrator.Options {
 	return orchestrator.Options{
 		Client: c, Prefix: "jorc", Cluster: "prod", Node: "boss", Interval: time.Second,
-		Lock: kv.LeaseOptions{TTL: time.Second, LockDelay: -1},
+		Lock: kv.LeaseOptions{TTL: time.Minute, LockDelay: -1},
 	}
 }
 
