@@ -3,9 +3,14 @@
 package packages_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/jorc/jorc/internal/consultest"
 )
 
 // TestMaintenance reboots a booted Debian by `jorc maintenance reboot`, and once more as Zincati does, by FleetLock: each time
@@ -25,34 +30,47 @@ func TestMaintenance(t *testing.T) {
 	m.backInService(before)
 
 	before = m.bootID()
-	if answer := m.fleetLock("nobody", "pre-reboot"); !strings.Contains(answer, " 403 ") {
+	if status, answer := m.fleetLock("nobody", "pre-reboot"); status != http.StatusForbidden {
 		t.Errorf("pre-reboot of another user: %s", answer)
 	}
-	if answer := m.fleetLock("zincati", "pre-reboot"); !strings.Contains(answer, " 200 ") {
-		t.Fatalf("pre-reboot: %s", answer)
-	}
+	m.zincati("pre-reboot")
 	if out := m.run("consul", "maint"); !strings.Contains(out, "FleetLock, group default") {
 		t.Errorf("maintenance before the reboot: %q", out)
 	}
 	m.run("systemctl", "reboot")
 	m = m.rebooted()
 	m.eventually("the lease after the reboot", contains("id\tc988d2509fdf5cdcbed39037c56406fb"), "jorc", "maintenance", "show", "-o", "plain")
-	for answer := ""; !strings.Contains(answer, " 200 "); { // as Zincati, which asks again
-		if answer = m.fleetLock("zincati", "steady-state"); strings.Contains(answer, " 4") {
-			t.Fatalf("steady-state: %s", answer)
-		}
-	}
+	m.zincati("steady-state")
 	m.backInService(before)
 	if out := m.run("jorc", "maintenance", "show", "-o", "plain"); !strings.Contains(out, "state\tnone") {
 		t.Errorf("after steady-state the lease is %s", out)
 	}
 }
 
-// fleetLock asks the agent as a user of the machine, and returns the answer.
-func (m *machine) fleetLock(user, path string) string {
+// zincati asks the agent as Zincati does: again, until the answer is yes.
+func (m *machine) zincati(path string) {
+	m.t.Helper()
+	consultest.Eventually(m.t, path, func(context.Context) error {
+		status, answer := m.fleetLock("zincati", path)
+		if status == http.StatusOK {
+			return nil
+		}
+		if status != http.StatusServiceUnavailable {
+			m.t.Fatalf("%s: %s", path, answer)
+		}
+		return errors.New(answer)
+	})
+}
+
+// fleetLock asks the agent as a user of the machine, and returns the status and all of the answer.
+func (m *machine) fleetLock(user, path string) (status int, answer string) {
 	m.t.Helper()
 	body := `{"client_params":{"id":"c988d2509fdf5cdcbed39037c56406fb","group":"default"}}`
 	request := fmt.Sprintf("POST /fleetlock/v1/%s HTTP/1.0\r\nfleet-lock-protocol: true\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body)
 	// An agent that refuses without reading the body may reset the connection after its answer.
-	return m.run("runuser", "-u", user, "--", "bash", "-c", `exec 3<>/dev/tcp/127.0.0.1/8520 && printf %s "$1" >&3 && { cat <&3 || true; }`, "bash", request)
+	answer = m.run("runuser", "-u", user, "--", "bash", "-c", `exec 3<>/dev/tcp/127.0.0.1/8520 && printf %s "$1" >&3 && { cat <&3 || true; }`, "bash", request)
+	if _, err := fmt.Sscanf(answer, "HTTP/1.0 %d", &status); err != nil {
+		m.t.Fatalf("%s: %v: %q", path, err, answer)
+	}
+	return status, answer
 }
