@@ -139,7 +139,11 @@ func boot(t *testing.T, root string) *machine {
 	ended := m.ended
 	go func() { ended <- cmd.Wait() }()
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // powers the machine off
+		end := syscall.SIGTERM // powers the machine off
+		if t.Failed() {
+			end = syscall.SIGKILL // the reason has to be out before the deadline of `go test`
+		}
+		_ = cmd.Process.Signal(end)
 		<-ended
 		if t.Failed() {
 			t.Logf("console:\n%s", console.String())

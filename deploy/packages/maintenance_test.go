@@ -14,11 +14,15 @@ import (
 )
 
 // TestMaintenance reboots a booted Debian by `jorc maintenance reboot`, and once more as Zincati does, by FleetLock: each time
-// the host is in maintenance before, and its lease ends after.
+// the host is in maintenance before, and its lease ends after, when its checks pass.
 func TestMaintenance(t *testing.T) {
 	m := newMachine(t)
 	m.run("useradd", "--system", "zincati")
 	m.recipe("restart.hcl", "\nfleetlock { users = [\"zincati\"] }\n")
+	m.write("/root/web.json", `{"service": {"name": "web", "port": 80, "check": {"tcp": "127.0.0.1:80", "interval": "1s", "status": "passing"}}}`)
+	m.run("systemctl", "start", "nginx")
+	m.run("systemctl", "disable", "--quiet", "nginx") // after the reboot the lease lasts until it is started, however slow the test is
+	m.run("consul", "services", "register", "/root/web.json")
 	before := m.bootID()
 	m.run("jorc", "maintenance", "reboot", "--reason", "kernel", "--drain", "2s")
 	m = m.rebooted()
@@ -26,6 +30,7 @@ func TestMaintenance(t *testing.T) {
 	if !strings.Contains(out, "reason\tkernel") {
 		t.Errorf("the lease is %s", out)
 	}
+	m.run("systemctl", "enable", "--quiet", "--now", "nginx")
 	m.eventually("the end of the lease", contains("state\tnone"), "jorc", "maintenance", "show", "-o", "plain")
 	m.backInService(before)
 

@@ -73,6 +73,20 @@ func TestServiceNamesWithOddCharacters(t *testing.T) {
 	}
 }
 
+// TestWithoutACLs: a server that has no ACLs, as one that was restarted and has not read its log yet, knows no token. That says nothing
+// about the token: who follows a key keeps what is known, as in an outage.
+func TestWithoutACLs(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t, consultest.WithConfig(map[string]any{"acl": map[string]any{"enabled": true}}))
+	c := s.ClientWithToken("12345678-0000-0000-0000-000000000000")
+	_, _, read := c.KVGet(t.Context(), "k", consul.Query{})
+	for op, err := range map[string]error{"read": read, "write": c.KVPut(t.Context(), &consul.KVPair{Key: "k"})} {
+		if !errors.Is(err, consul.ErrUnreachable) || errors.Is(err, consul.ErrDenied) || !consul.IsTransient(err) || !strings.Contains(err.Error(), "ACL system must be bootstrapped") {
+			t.Errorf("%s before ACLs are bootstrapped: %v; want ErrUnreachable, and transient", op, err)
+		}
+	}
+}
+
 func TestErrorClasses(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t, consultest.WithACL())

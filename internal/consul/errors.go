@@ -15,7 +15,7 @@ import (
 // Classes of failure. Every error that a Client returns is one of them by
 // errors.Is, or wraps the context's error when the caller's context ended.
 var (
-	// ErrUnreachable: Consul did not answer, or answered that it has no leader.
+	// ErrUnreachable: Consul did not answer, or answered that it has no leader or no ACLs yet.
 	// A write that fails with it was not carried out.
 	ErrUnreachable = errors.New("Consul could not be reached")
 	// ErrDenied: the token lacks a right, or does not exist.
@@ -117,6 +117,8 @@ func classOf(err error, write bool) error {
 
 func classOfStatus(s api.StatusError, write bool) error {
 	switch {
+	case notReady(s.Body):
+		return ErrUnreachable
 	case s.Code == http.StatusForbidden, s.Code == http.StatusUnauthorized,
 		strings.Contains(s.Body, "ACL not found"), strings.Contains(s.Body, "Permission denied"):
 		return ErrDenied
@@ -128,7 +130,7 @@ func classOfStatus(s api.StatusError, write bool) error {
 		return ErrNotFound
 	case s.Code < 500, refusedByText(s.Body):
 		return ErrRefused
-	case noLeader(s.Body), !write:
+	case !write:
 		return ErrUnreachable
 	default:
 		return ErrOutcomeUnknown
@@ -154,11 +156,12 @@ func refusedByText(body string) bool {
 // limits.
 func IsPermanent(err error) bool { return errors.Is(err, ErrRefused) || errors.Is(err, ErrTooLarge) }
 
-// noLeader reports whether a server refused a request before it entered Raft.
+// notReady reports whether a server refused a request before it entered Raft.
 // The texts are Consul's structs.ErrNoLeader, ErrNotReadyForConsistentReads and
-// structs.ErrNoServers.
-func noLeader(body string) bool {
-	for _, text := range []string{"No cluster leader", "Not ready to serve consistent reads", "No known Consul servers"} {
+// structs.ErrNoServers, and the one with which a server that has no ACLs answers that it does not
+// know a token: they were never bootstrapped, or it was restarted and has not read its log yet.
+func notReady(body string) bool {
+	for _, text := range []string{"No cluster leader", "Not ready to serve consistent reads", "No known Consul servers", "ACL system must be bootstrapped"} {
 		if strings.Contains(body, text) {
 			return true
 		}
@@ -167,10 +170,10 @@ func noLeader(body string) bool {
 }
 
 // outage reports whether err, of class ErrUnreachable or ErrOutcomeUnknown,
-// affects all requests: Consul does not answer, or has no leader.
+// affects all requests: Consul does not answer, or is not ready to.
 func outage(err error) bool {
 	var status api.StatusError
-	return !errors.As(err, &status) || noLeader(status.Body)
+	return !errors.As(err, &status) || notReady(status.Body)
 }
 
 // ElectionTime is how long Consul's servers may take to elect a leader. A caller

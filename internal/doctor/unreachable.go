@@ -67,6 +67,7 @@ var remedies = []struct{ text, remedy string }{
 	{"No known Consul servers", "this agent has joined no server: check its retry_join and the network"},
 	{"No cluster leader", "the servers have no leader: see that most of them run and reach each other"},
 	{"no answer within", "see whether the agent hangs or a firewall drops the connection"},
+	{"ACL system must be bootstrapped", "the servers have no ACLs: wait while they start, or run 'consul acl bootstrap' in a new cluster"},
 	{"ACL not found", "the token is not known: put a valid one into --token-file"},
 	{"token file", "check --token-file (CONSUL_HTTP_TOKEN_FILE)"},
 	{"auth file", "check consul { auth_file }"},
