@@ -146,7 +146,7 @@ func TestWaitsGrowWithTheLoop(t *testing.T) {
 func TestIdlePause(t *testing.T) {
 	t.Parallel()
 	w := watch[int]{index: 1, content: 7, took: 10 * time.Millisecond}
-	for i, want := range []time.Duration{80, 0, 640, 4000, 0, 4000, 8000, 8000, 8000, 0, 8000} {
+	for i, want := range []time.Duration{320, 0, 2560, 16000, 0, 16000, 16000, 16000, 16000, 0, 16000} {
 		w.idlePause = w.nextIdlePause(Meta{Content: 7}, false)
 		if want *= time.Millisecond; w.idlePause != want {
 			t.Errorf("pause %d = %s, want %s", i+1, w.idlePause, want)
@@ -187,7 +187,7 @@ func TestWatchBesideOthers(t *testing.T) {
 		most          uint64        // queries in a minute
 	}{
 		"some changes":          {every: 200 * time.Millisecond, within: 10 * time.Millisecond, most: 14},
-		"a change in an answer": {every: time.Millisecond, within: maxIdlePause<<2 + time.Second, most: 32},
+		"a change in an answer": {every: time.Millisecond, within: maxIdlePause + time.Second, most: 12},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

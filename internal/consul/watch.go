@@ -227,9 +227,10 @@ func (w *watch[T]) wait(ctx context.Context) error {
 // Pauses after immediate answers: first a multiple of Consul's time for the answer, then
 // longer each time.
 const (
-	idleShare    = 8
+	idleShare    = 32
 	idleGrowth   = 8
-	maxIdlePause = 4 * time.Second
+	minIdlePause = 4 * time.Second  // the longest pause until a query sent at once was in vain
+	maxIdlePause = 16 * time.Second // the longest pause after several
 	mostMisses   = 4
 )
 
@@ -245,7 +246,7 @@ func (w *watch[T]) nextIdlePause(meta Meta, reset bool) time.Duration {
 	known := meta.Content == w.content
 	most := w.query.MaxPause
 	if most == 0 {
-		most = maxIdlePause << max(0, w.misses-2)
+		most = min(minIdlePause<<w.misses, maxIdlePause)
 	}
 	switch {
 	case w.index == 0 || reset || w.waited || meta.Content == 0 || w.took >= most || !known && w.took >= w.level:
