@@ -178,7 +178,7 @@ test-packages: consul bin/consul-template ## lint, install, upgrade and remove t
 	[ -z "$$missing" ] || { echo "make test-packages: missing:$$missing (apt-get install lintian rpmlint rpm mmdebstrap systemd-container util-linux ansible gnupg apt-utils createrepo-c dnf faketime curl qemu-user)" >&2; exit 1; }; \
 	[ "$$(id -u)" = 0 ] || { echo "make test-packages: must be run as root" >&2; exit 1; }
 	cd tools/sbom && $(GOTEST) ./...
-	GO='$(GO)' CONSUL_BIN='$(CONSUL)' tools/test-tagged packages -timeout 30m
+	GO='$(GO)' CONSUL_BIN='$(CONSUL)' tools/test-tagged packages -timeout 60m
 
 .PHONY: test-browser
 test-browser: consul ## drive the dashboard with Chromium; needs chromium
