@@ -99,6 +99,20 @@ func TestOffersTakeNoPlaceTwice(t *testing.T) {
 	accept := func(h *cluster.Host) {
 		h.Report = h.Report.WithAnswer(cluster.Answer{Change: cluster.LeaseChange("b"), ID: "1.1.old", Tag: "w", State: cluster.GrantAccepted, Since: now})
 	}
+	acceptLater := func(h *cluster.Host) { // in a stage, a lease given up before
+		h.Report.Lease = &cluster.Wish{ID: "w", Since: now}
+		lease, files := cluster.LeaseChange("b"), cluster.FilesChange("edge")
+		h.Report = h.Report.WithAnswer(cluster.Answer{Change: lease, ID: "1.1.present", Tag: "w", State: cluster.GrantAccepted, Since: now})
+		h.Report = h.Report.WithAnswer(cluster.Answer{Change: files, ID: "1.2.present", State: cluster.GrantAccepted, Since: now.Add(time.Second)})
+		grants, err := json.Marshal(change.Grants{All: []change.Grant{
+			{Change: files, ID: "1.2.present", State: pace.Offered, Session: "present", Since: now},
+			{Change: lease, ID: "1.1.present", Tag: "w", State: pace.GivenUp, Since: now},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Grants = kv.Entry[string]{Value: string(grants), Exists: true}
+	}
 	for name, test := range map[string]struct {
 		host     func(h *cluster.Host)
 		out      int // of the cluster
@@ -111,6 +125,7 @@ func TestOffersTakeNoPlaceTwice(t *testing.T) {
 		"offered one, and critical": {func(h *cluster.Host) { offer(h, "present"); critical(h) }, 2, true},
 		"offered one, and given up": {givenUp, 2, false},
 		"with one, and given up":    {func(h *cluster.Host) { givenUp(h); accept(h) }, 1, false},
+		"given up, and then one":    {acceptLater, 2, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

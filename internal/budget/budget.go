@@ -128,24 +128,20 @@ func Holder(ctx context.Context, c *fleet.Cluster) (string, error) {
 	return h.Node, nil
 }
 
-// count is one member; session is that of the orchestrator's lock, empty: not known.
-func count(host *cluster.Host, m *rollout.Member, documents Documents, session string, life Life, now time.Time) pace.Host {
-	h := firstReason(host, m, documents, session, life, now)
-	if h.Out == "" || h.Offered {
-		return h // something that it is offered it may still accept
-	}
-	// An operator gives up on a host as it is then: it does not count, whatever else it has. What begins there later does.
-	h.GivenUp = h.GivenUp || slices.ContainsFunc(m.Grants.Value.All, func(g change.Grant) bool {
+// gaveUp is when an operator gave up on a grant that the host still has; zero: none did.
+func gaveUp(host *cluster.Host, m *rollout.Member, session string) (at time.Time) {
+	for _, g := range m.Grants.Value.All {
 		part := change.PartOf(g.Change, g, host.Report.Answered(g.Change), session)
-		before := h.For == "" || !h.Since.IsZero() && !h.Since.After(g.Since)
-		return part.Open() && part.GivenUp() && before
-	})
-	return h
+		if part.Open() && part.GivenUp() && g.Since.After(at) {
+			at = g.Since
+		}
+	}
+	return at
 }
 
-// firstReason is a member with the first of several reasons why it is out of service: a version, a lease, a stage, a run, and then
-// what is not of jorc.
-func firstReason(host *cluster.Host, m *rollout.Member, documents Documents, session string, life Life, now time.Time) pace.Host {
+// count is one member with the first of several reasons why it is out of service: a version, a lease, a stage, a run, and then
+// what is not of jorc. session is that of the orchestrator's lock, empty: not known.
+func count(host *cluster.Host, m *rollout.Member, documents Documents, session string, life Life, now time.Time) pace.Host {
 	h := pace.Host{Node: m.Node, Zone: m.Zone, Roles: m.Roles}
 	if host.Services[consulServers].Total() > 0 {
 		h.Lone = append(h.Lone, pace.ConsulServer)
@@ -155,17 +151,20 @@ func firstReason(host *cluster.Host, m *rollout.Member, documents Documents, ses
 	}
 	liveness, health := life(m.Node)
 	h.Gone = m.Gone(liveness, now)
-	base := h
-	// is notes a reason: the first one says why. It reports whether another one makes no difference: an offer may be void, so
-	// one that takes the host out for certain does.
+	base, given := h, gaveUp(host, m, session)
+	// is notes a reason: the first one that counts says why. It reports whether another one makes no difference: an offer may be void, so
+	// one that takes the host out for certain does. An operator gives up on a host as it is then: it does not count, whatever else
+	// it has. What begins there later does, and what it is offered it may still accept.
 	is := func(next pace.Host) bool {
+		before := next.For == "" || !next.Since.IsZero() && !next.Since.After(given)
+		next.GivenUp = next.GivenUp || !next.Offered && !given.IsZero() && before
 		switch {
-		case h.Out == "":
+		case h.Out == "", h.GivenUp && !next.GivenUp:
 			h = next
 		case !next.Offered && !next.GivenUp:
 			h.Offered = false
 		}
-		return !h.Offered
+		return !h.Offered && !h.GivenUp
 	}
 	if g, open := m.OpenGrant(); open {
 		next := base

@@ -232,14 +232,14 @@ func (w *world) leases(h *host) bool {
 
 // busy is what jorc brings to the host, or may bring to it at any moment; empty: nothing.
 func (w *world) busy(h *host) string {
+	// What an operator gave up on does not count, nor what had begun before.
+	counts := func(begun time.Time) bool { return !h.givenUp() || begun.IsZero() || begun.After(h.grant.Since) }
 	switch {
-	case h.givenUp(): // it is not counted
-		return ""
-	case h.answer.Open():
+	case h.answer.Open() && !h.givenUp():
 		return "grant " + h.answer.ID
 	case w.offered(h):
 		return "offer " + h.grant.ID
-	case h.lease.answer.Open():
+	case h.lease.answer.Open() && counts(h.lease.answer.Since):
 		return "lease " + h.lease.answer.ID
 	case w.leases(h):
 		return "offer of lease " + h.lease.grant.ID
@@ -248,14 +248,14 @@ func (w *world) busy(h *host) string {
 		p, d := h.parts[name], w.stages[name]
 		resumed := slices.ContainsFunc(d.stops.Stops, func(s stage.Stop) bool { return s.Node == h.node && s.Grant == p.answer.ID && s.Resumed != nil })
 		switch {
-		case p.report.Open(), p.report.State == cluster.StageFailed && !resumed:
+		case (p.report.Open() || p.report.State == cluster.StageFailed && !resumed) && counts(p.answer.Since):
 			return "turn " + p.answer.ID + " of " + name
 		case p.grant.State == pace.Offered && p.grant.ID != p.answer.ID: // until it is withdrawn
 			return "offer of turn " + p.grant.ID + " of " + name
 		}
 	}
 	for _, e := range h.queue.Jobs {
-		if e.Disturbs {
+		if e.Disturbs && counts(e.Started) {
 			return "job " + e.Job
 		}
 	}
@@ -490,7 +490,7 @@ func (w *world) look() *look {
 	l.base = budget.Count(&counted, members, d, w.holderNode(), nil, w.now)
 	for _, h := range w.hosts {
 		out, busy := l.base.IsOut(h.node), w.busy(h)
-		if l.busy[h.node] = out; !old[h.node] && w.fault == "" && out != ((busy != "" || h.self()) && !h.givenUp()) {
+		if l.busy[h.node] = out; !old[h.node] && w.fault == "" && out != (busy != "" || h.self() && !h.givenUp()) {
 			w.violate("%s counts as out of service: %t; it has %q, and is out by itself: %t", h.node, out, busy, h.self())
 		}
 	}
