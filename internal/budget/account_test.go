@@ -77,41 +77,32 @@ func TestGoneMembers(t *testing.T) {
 func TestOffersTakeNoPlaceTwice(t *testing.T) {
 	t.Parallel()
 	now := time.Now().UTC().Truncate(time.Second)
-	offer := func(h *cluster.Host, session string) {
-		h.Report.Lease = &cluster.Wish{ID: "w", Since: now}
-		grants, err := json.Marshal(change.Grants{All: []change.Grant{{Change: cluster.LeaseChange("b"), Tag: "w", ID: "1.1." + session, State: pace.Offered, Session: session, Since: now}}})
+	grant := func(h *cluster.Host, all ...change.Grant) {
+		text, err := json.Marshal(change.Grants{All: all})
 		if err != nil {
 			t.Fatal(err)
 		}
-		h.Grants = kv.Entry[string]{Value: string(grants), Exists: true}
+		h.Grants = kv.Entry[string]{Value: string(text), Exists: true}
+	}
+	lease, files := cluster.LeaseChange("b"), cluster.FilesChange("edge")
+	offer := func(h *cluster.Host, session string) {
+		h.Report.Lease = &cluster.Wish{ID: "w", Since: now}
+		grant(h, change.Grant{Change: lease, Tag: "w", ID: "1.1." + session, State: pace.Offered, Session: session, Since: now})
 	}
 	givenUp := func(h *cluster.Host) { // in a stage, beside an offer of a lease
 		offer(h, "present")
-		files := cluster.FilesChange("edge")
 		h.Report = h.Report.WithAnswer(cluster.Answer{Change: files, ID: "1.2.present", State: cluster.GrantAccepted, Since: now})
-		grants := change.GrantsIn(h).Value.With(change.Grant{Change: files, ID: "1.2.present", State: pace.GivenUp, Since: now})
-		text, err := json.Marshal(grants)
-		if err != nil {
-			t.Fatal(err)
-		}
-		h.Grants.Value = string(text)
+		grant(h, change.GrantsIn(h).Value.With(change.Grant{Change: files, ID: "1.2.present", State: pace.GivenUp, Since: now}).All...)
 	}
 	accept := func(h *cluster.Host) {
-		h.Report = h.Report.WithAnswer(cluster.Answer{Change: cluster.LeaseChange("b"), ID: "1.1.old", Tag: "w", State: cluster.GrantAccepted, Since: now})
+		h.Report = h.Report.WithAnswer(cluster.Answer{Change: lease, ID: "1.1.old", Tag: "w", State: cluster.GrantAccepted, Since: now})
 	}
 	acceptLater := func(h *cluster.Host) { // in a stage, a lease given up before
 		h.Report.Lease = &cluster.Wish{ID: "w", Since: now}
-		lease, files := cluster.LeaseChange("b"), cluster.FilesChange("edge")
 		h.Report = h.Report.WithAnswer(cluster.Answer{Change: lease, ID: "1.1.present", Tag: "w", State: cluster.GrantAccepted, Since: now})
 		h.Report = h.Report.WithAnswer(cluster.Answer{Change: files, ID: "1.2.present", State: cluster.GrantAccepted, Since: now.Add(time.Second)})
-		grants, err := json.Marshal(change.Grants{All: []change.Grant{
-			{Change: files, ID: "1.2.present", State: pace.Offered, Session: "present", Since: now},
-			{Change: lease, ID: "1.1.present", Tag: "w", State: pace.GivenUp, Since: now},
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		h.Grants = kv.Entry[string]{Value: string(grants), Exists: true}
+		grant(h, change.Grant{Change: files, ID: "1.2.present", State: pace.Offered, Session: "present", Since: now},
+			change.Grant{Change: lease, ID: "1.1.present", Tag: "w", State: pace.GivenUp, Since: now})
 	}
 	for name, test := range map[string]struct {
 		host     func(h *cluster.Host)

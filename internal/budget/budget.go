@@ -131,8 +131,10 @@ func Holder(ctx context.Context, c *fleet.Cluster) (string, error) {
 // gaveUp is when an operator gave up on a grant that the host still has; zero: none did.
 func gaveUp(host *cluster.Host, m *rollout.Member, session string) (at time.Time) {
 	for _, g := range m.Grants.Value.All {
-		part := change.PartOf(g.Change, g, host.Report.Answered(g.Change), session)
-		if part.Open() && part.GivenUp() && g.Since.After(at) {
+		if g.State != pace.GivenUp || !g.Since.After(at) {
+			continue // most hosts have none: their answers are not looked up
+		}
+		if part := change.PartOf(g.Change, g, host.Report.Answered(g.Change), session); part.Open() && part.GivenUp() {
 			at = g.Since
 		}
 	}

@@ -74,7 +74,7 @@ func TestServiceNamesWithOddCharacters(t *testing.T) {
 }
 
 // TestWithoutACLs: a server that has no ACLs, as one that was restarted and has not read its log yet, knows no token. That says nothing
-// about the token: who follows a key keeps what is known, as in an outage.
+// about the token: a watch keeps what is known, as in an outage.
 func TestWithoutACLs(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t, consultest.WithConfig(map[string]any{"acl": map[string]any{"enabled": true}}))

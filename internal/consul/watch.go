@@ -229,8 +229,8 @@ func (w *watch[T]) wait(ctx context.Context) error {
 const (
 	idleShare    = 32
 	idleGrowth   = 8
-	minIdlePause = 4 * time.Second  // the longest pause until a query sent at once was in vain
-	maxIdlePause = 16 * time.Second // the longest pause after several
+	firstLongest = 4 * time.Second  // the longest pause, doubled with each query at once that was in vain
+	maxIdlePause = 16 * time.Second // the longest pause after several of them
 	mostMisses   = 4
 )
 
@@ -246,7 +246,7 @@ func (w *watch[T]) nextIdlePause(meta Meta, reset bool) time.Duration {
 	known := meta.Content == w.content
 	most := w.query.MaxPause
 	if most == 0 {
-		most = min(minIdlePause<<w.misses, maxIdlePause)
+		most = min(firstLongest<<w.misses, maxIdlePause)
 	}
 	switch {
 	case w.index == 0 || reset || w.waited || meta.Content == 0 || w.took >= most || !known && w.took >= w.level:

@@ -136,6 +136,7 @@ func TestElectionAfterAnOutage(t *testing.T) {
 		}
 		return nil
 	})
+	waiting("all electors to wait for the lock again", func(n int) bool { return n >= electors })
 	if n := asked.Load(); n >= electors {
 		t.Errorf("%d requests for the lock before the first of %d electors had it, want those of a few", n, electors)
 	}
