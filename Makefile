@@ -8,6 +8,11 @@ GO   ?= go
 BIN  ?= bin
 LINT  = $(GO) tool -modfile=tools/lint/go.mod
 
+# Programs and tests are compiled as releases are: without cgo, which only the race detector needs, and without paths. Each
+# other way costs a compilation of all modules.
+export CGO_ENABLED = 0
+export GOFLAGS    += -trimpath
+
 # Files whose texts, comments and help vale checks (.vale.ini, docs/glossary.md): all but generated code.
 PROSE = $(shell git ls-files '*.go' '*.md' ':!tools/openapi/client/*.gen.go')
 
@@ -31,7 +36,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build bin/jorc: static, version stamped
-	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags '$(TAGS)' -ldflags '$(LDFLAGS)' -o '$(BIN)/jorc' ./cmd/jorc
+	$(GO) build -buildvcs=false -tags '$(TAGS)' -ldflags '$(LDFLAGS)' -o '$(BIN)/jorc' ./cmd/jorc
 
 .PHONY: consul
 consul: ## provide the Consul that tests run against (CONSUL_BIN, one on PATH, or build bin/consul)
@@ -42,7 +47,7 @@ consul: ## provide the Consul that tests run against (CONSUL_BIN, one on PATH, o
 	fi
 
 # tools/consul pins each version that jorc is tested with: the newest in go.mod, the others in VERSION.mod.
-CONSUL_BUILD = @mkdir -p bin && cd tools/consul && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o ../../$@
+CONSUL_BUILD = @mkdir -p bin && cd tools/consul && $(GO) build -ldflags '-s -w' -o ../../$@
 
 bin/consul: tools/consul/go.mod tools/consul/go.sum
 	@echo "building $@ from tools/consul; the first time takes minutes (4 on two cores)"
@@ -72,12 +77,12 @@ versitygw: ## provide the S3 server that tests run against (VERSITYGW_BIN, one o
 bin/versitygw:
 	@echo "building bin/versitygw from tools/s3; the first time takes a minute"
 	@mkdir -p bin
-	cd tools/s3 && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o ../../bin/versitygw github.com/versity/versitygw/cmd/versitygw
+	cd tools/s3 && $(GO) build -ldflags '-s -w' -o ../../bin/versitygw github.com/versity/versitygw/cmd/versitygw
 
 # The peer of the benchmarks.
 bin/consul-template:
 	@mkdir -p bin
-	cd tools/consul-template && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o ../../bin/consul-template github.com/hashicorp/consul-template
+	cd tools/consul-template && $(GO) build -ldflags '-s -w' -o ../../bin/consul-template github.com/hashicorp/consul-template
 
 # Most tests wait for Consul and for processes rather than compute, so few processors
 # test six packages at a time. internal/watch waits the longest: in the order of names it
@@ -183,14 +188,14 @@ test-packages: consul bin/consul-template ## lint, install, upgrade and remove t
 .PHONY: test-browser
 test-browser: consul ## drive the dashboard with Chromium; needs chromium
 	@command -v chromium >/dev/null || { echo "make test-browser: missing: chromium (apt-get install chromium)" >&2; exit 1; }
-	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -o '$(BIN)/browser/jorc' ./cmd/jorc
+	$(GO) build -buildvcs=false -o '$(BIN)/browser/jorc' ./cmd/jorc
 	cd tools/browser && $(GO) vet -mod=mod ./... && CONSUL_BIN='$(CONSUL)' JORC_BIN='$(abspath $(BIN)/browser/jorc)' $(GOTEST) ./... -mod=mod -count=1 -timeout 15m $(BROWSER_FLAGS)
 
 .PHONY: check
 check: lint platforms vuln test ## lint, look for known vulnerabilities, and run all tests
 
 # Where operators run jorc beside Linux: one architecture of each system, as they share all files, the one whose binary is
-# larger. Each costs a compilation of all modules, so CI vets Windows alone, which has most files of its own.
+# larger. lint resolves their types, which takes seconds; compiling all modules takes minutes for each.
 PLATFORMS  = darwin/amd64 windows/amd64 freebsd/amd64
 MOST_BYTES = 40000000
 
@@ -201,12 +206,12 @@ notice: ## write NOTICE, with the licenses of all modules that jorc contains
 	$(NOTICE_TOOL) ../..
 
 .PHONY: lint
-lint: ## gofumpt, go vet, staticcheck, the licenses, the patches of regressions, and vale over the texts
+lint: ## gofumpt, go vet, the types on other systems, staticcheck, the licenses, the patches of regressions, and vale over the texts
 	@unformatted=$$($(LINT) gofumpt -l $$(git ls-files --cached --others --exclude-standard '*.go' | while read -r f; do [ -e "$$f" ] && echo "$$f"; done)); \
 	[ -z "$$unformatted" ] || { printf 'not formatted (make fmt):\n%s\n' "$$unformatted" >&2; exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -tags system,fleet,soak,packages ./...
-	$(MAKE) platforms PLATFORMS=windows/amd64
+	$(GO) run ./tools/platforms $(PLATFORMS) -- ./cmd/jorc ./internal/...
 	$(NOTICE_TOOL) -check ../..
 	GO='$(GO)' $(GO) run ./tools/regressions -check
 	$(GO) run ./tools/fuzz -check
@@ -214,13 +219,12 @@ lint: ## gofumpt, go vet, staticcheck, the licenses, the patches of regressions,
 	@echo vale of all texts; $(LINT) vale --output=line $(PROSE)
 
 .PHONY: platforms
-platforms: ## vet jorc for the systems that operators use beside Linux, and check the size of its binary
+platforms: ## build jorc for the systems that operators use beside Linux, and check the size of its binary
 	@for platform in $(PLATFORMS); do \
-		echo "$(GO) vet and the binary's size for $$platform"; \
-		export GOOS=$${platform%/*} GOARCH=$${platform#*/} CGO_ENABLED=0; \
-		$(GO) vet -trimpath ./cmd/jorc ./internal/...; \
+		echo "$(GO) build for $$platform"; \
+		export GOOS=$${platform%/*} GOARCH=$${platform#*/}; \
 		program=$$(mktemp); \
-		$(GO) build -trimpath -buildvcs=false -tags '$(TAGS)' -ldflags '$(LDFLAGS)' -o "$$program" ./cmd/jorc; \
+		$(GO) build -buildvcs=false -tags '$(TAGS)' -ldflags '$(LDFLAGS)' -o "$$program" ./cmd/jorc; \
 		bytes=$$(wc -c <"$$program"); rm "$$program"; \
 		[ "$$bytes" -le $(MOST_BYTES) ] || { echo "jorc for $$platform has $$bytes bytes, want at most $(MOST_BYTES)" >&2; exit 1; }; \
 	done

@@ -160,10 +160,7 @@ func (d *document) command(name string, args ...string) *exec.Cmd {
 func buildJorc(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-w", "-o", dir, "./cmd/jorc").CombinedOutput()
-	if err != nil {
-		t.Fatalf("go build ./cmd/jorc: %v\n%s", err, out)
-	}
+	consultest.Build(t, dir, "cmd/jorc")
 	return dir
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -115,10 +114,7 @@ func TestCommandRefuses(t *testing.T) {
 // buildJorc returns the path of a jorc that was built for the test.
 func buildJorc(t *testing.T) string {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "jorc")
-	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-w", "-o", program, "../cmd/jorc")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build jorc: %v\n%s", err, out)
-	}
-	return program
+	dir := t.TempDir()
+	consultest.Build(t, dir, "cmd/jorc")
+	return filepath.Join(dir, "jorc")
 }

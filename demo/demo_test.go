@@ -36,13 +36,8 @@ func TestMain(m *testing.M) {
 func build(t *testing.T) (demo, jorc string) {
 	t.Helper()
 	building.Do(func() {
-		if programsDir, buildErr = os.MkdirTemp("", "jorc-demo-test-"); buildErr != nil {
-			return
-		}
-		cmd := exec.Command("go", "build", "-ldflags=-w", "-o", programsDir+"/", "./demo", "./cmd/jorc")
-		cmd.Dir = ".."
-		if out, err := cmd.CombinedOutput(); err != nil {
-			buildErr = fmt.Errorf("%w\n%s", err, out)
+		if programsDir, buildErr = os.MkdirTemp("", "jorc-demo-test-"); buildErr == nil {
+			consultest.Build(t, programsDir, "demo", "cmd/jorc")
 		}
 	})
 	if buildErr != nil {

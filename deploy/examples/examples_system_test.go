@@ -97,9 +97,7 @@ func isolated(t *testing.T, programs []string) bool {
 	}
 	t.Parallel()
 	bin := t.TempDir()
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "../../cmd/jorc").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	consultest.Build(t, bin, "cmd/jorc")
 	if err := os.WriteFile(filepath.Join(bin, "systemctl"), []byte(systemctl), 0o755); err != nil {
 		t.Fatal(err)
 	}

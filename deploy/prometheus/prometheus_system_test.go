@@ -199,9 +199,7 @@ func newSite(t *testing.T) *site {
 	}
 	s := &site{t: t, dir: t.TempDir(), servers: consultest.StartCluster(t, 3)}
 	s.jorc = filepath.Join(s.dir, "bin", "jorc")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", s.jorc, "../../cmd/jorc").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	consultest.Build(t, filepath.Dir(s.jorc), "cmd/jorc")
 	return s
 }
 

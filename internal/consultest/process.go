@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -176,6 +177,21 @@ func Root(t testing.TB) string {
 		if dir == filepath.Dir(dir) {
 			t.Fatalf("consultest: no go.mod in %s or above", start)
 		}
+	}
+}
+
+// Build builds programs of the project, named by their directories, such as cmd/jorc, into dir. Without cgo, as make build does:
+// with it, or with a race detector, all modules would be compiled once more.
+func Build(t testing.TB, dir string, programs ...string) {
+	t.Helper()
+	args := []string{"build", "-ldflags=-w", "-o", dir + string(filepath.Separator)}
+	for _, p := range programs {
+		args = append(args, "./"+p)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Dir, cmd.Env = Root(t), append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("consultest: go %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 }
 

@@ -176,6 +176,9 @@ type trial struct {
 func compile(ctx context.Context, tree string, t test, binary string) (said string, err error) {
 	cmd := exec.CommandContext(ctx, goCommand(), append([]string{"test", "-c", "-vet=off", "-ldflags=-w", "-o", binary}, append(t.flags, t.pkg)...)...)
 	cmd.Dir = tree
+	if slices.Contains(t.flags, "-race") {
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=1") // which the Makefile sets to 0
+	}
 	output, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	switch {
