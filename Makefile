@@ -8,7 +8,7 @@ GO   ?= go
 BIN  ?= bin
 LINT  = $(GO) tool -modfile=tools/lint/go.mod
 
-# Programs and tests are compiled as releases are: without cgo, which only the race detector needs, and without paths. Each
+# Programs and tests are compiled as releases are: without cgo, which only the race detector and vale need, and without paths. Each
 # other way costs a compilation of all modules.
 export CGO_ENABLED = 0
 export GOFLAGS    += -trimpath
@@ -216,7 +216,7 @@ lint: ## gofumpt, go vet, the types on other systems, staticcheck, the licenses,
 	GO='$(GO)' $(GO) run ./tools/regressions -check
 	$(GO) run ./tools/fuzz -check
 	$(LINT) staticcheck -tags system,fleet,soak,packages ./...
-	@echo vale of all texts; $(LINT) vale --output=line $(PROSE)
+	@echo vale of all texts; CGO_ENABLED=1 $(LINT) vale --output=line $(PROSE)
 
 .PHONY: platforms
 platforms: ## build jorc for the systems that operators use beside Linux, and check the size of its binary
