@@ -85,33 +85,39 @@ bin/consul-template:
 	cd tools/consul-template && $(GO) build -ldflags '-s -w' -o ../../bin/consul-template github.com/hashicorp/consul-template
 
 # Most tests wait for Consul and for processes rather than compute, so few processors
-# test six packages at a time. internal/watch waits the longest: in the order of names it
-# would be last, beside an idle machine.
+# test six packages at a time. internal/agent and internal/watch wait the longest: in the order
+# of names the last would be alone, beside an idle machine.
 TEST_PACKAGES ?= $(shell n=$$(nproc); echo $$((n < 6 ? 6 : n)))
 
 # Compilers, linkers, tests and their Consuls are short-lived: with fewer garbage
 # collections and without DWARF the run takes a tenth less of the processors.
 TEST_GOGC ?= 400
 
-# Without the race detector: the commands, whose tests start thousands of processes that end before it could find anything, the simulation, in
-# which one goroutine at a time does something, and once more the packages with random histories of planners (internal/raced). The detector takes half of
-# the processors' time there; what these tests call is tested with it in the packages and in agents of internal/agent.
-UNRACED   = ./cmd/jorc ./sim
-HISTORIES = $(shell grep -rl --include='*_test.go' 'raced\.Histories\>' internal | xargs -n1 dirname | sort -u | sed 's,^,./,')
-RACED     = ./internal/watch $(shell $(GO) list ./... | grep -v $(foreach package,$(UNRACED),-e '$(package:.%=%)$$'))
+# Each time, data races are looked for where goroutines share the most: in the agent, which runs all that a host does, and in what it is
+# made of. With the detector everything is compiled a second time and takes several times as long, so test-race has it for the others, but for the
+# commands, whose tests start thousands of processes that end before it could find anything, and the simulation, in which one goroutine at a
+# time does something.
+RACED   = ./internal/agent ./internal/watch ./internal/concurrency ./internal/consul ./internal/leaders
+UNRACED = $(shell $(GO) list ./... | grep -v $(foreach package,$(RACED),-e '$(package:.%=%)$$'))
 
 # RERUN=2, as .ci/run has it, runs tests that failed again: see tools/gotest.
-GOTEST = GO='$(GO)' $(CURDIR)/tools/gotest
+GOTEST         = GO='$(GO)' $(CURDIR)/tools/gotest
+PACKAGES       = GOGC=$(TEST_GOGC) CONSUL_BIN='$(CONSUL)' VERSITYGW_BIN='$(VERSITYGW)' $(GOTEST)
+PACKAGES_FLAGS = -count=1 -ldflags=-w -p $(TEST_PACKAGES) -timeout 40m
 
 .PHONY: test
 test: consul versitygw bin/consul-template ## run all tests against a real Consul, or those of packages with the race detector: [PKG=./internal/x]
-	GOGC=$(TEST_GOGC) CONSUL_BIN='$(CONSUL)' VERSITYGW_BIN='$(VERSITYGW)' $(GOTEST) '$(or $(PKG),$(RACED))' -race -ldflags=-w -p $(TEST_PACKAGES) -timeout 40m
+	$(PACKAGES) '$(or $(PKG),$(RACED))' -race $(PACKAGES_FLAGS)
 ifeq ($(PKG),)
-	GOGC=$(TEST_GOGC) CONSUL_BIN='$(CONSUL)' VERSITYGW_BIN='$(VERSITYGW)' $(GOTEST) '$(UNRACED) $(HISTORIES)' -count=1 -ldflags=-w -p $(TEST_PACKAGES) -timeout 40m
+	$(PACKAGES) '$(UNRACED)' $(PACKAGES_FLAGS)
 	cd tools/openapi && CONSUL_BIN='$(CONSUL)' $(GOTEST) ./... -timeout 5m
 	cd tools/licenses && $(GOTEST) ./...
 	cd tools/rerun && $(GOTEST) ./...
 endif
+
+.PHONY: test-race
+test-race: consul versitygw bin/consul-template ## run the tests of packages with the race detector; CONTRIBUTING.md has the last result
+	$(PACKAGES) '$(RACED) $(filter-out %/cmd/jorc %/sim,$(UNRACED))' -race $(PACKAGES_FLAGS)
 
 # The validator of JSON Schemas that is not ours.
 tools/ajv/node_modules: tools/ajv/package-lock.json
@@ -125,7 +131,7 @@ test-system: consul ## run the tests that need root, nginx, haproxy, PostgreSQL,
 	[ -z "$$missing" ] || { echo "make test-system: missing:$$missing (apt-get install nginx haproxy postgresql jq iproute2 iptables puppet-agent python3 prometheus ansible npm zsh fish tmux)" >&2; exit 1; }; \
 	[ "$$(id -u)" = 0 ] || { echo "make test-system: must be run as root" >&2; exit 1; }
 	$(MAKE) tools/ajv/node_modules
-	GO='$(GO)' CONSUL_BIN='$(CONSUL)' tools/test-tagged system -race -timeout 20m
+	GO='$(GO)' CONSUL_BIN='$(CONSUL)' tools/test-tagged system -timeout 20m
 
 # Fleets wait for one another more than they compute.
 FLEETS ?= $(shell n=$$(nproc); echo $$((n < 3 ? 3 : n)))
@@ -209,7 +215,6 @@ notice: ## write NOTICE, with the licenses of all modules that jorc contains
 lint: ## gofumpt, go vet, the types on other systems, staticcheck, the licenses, the patches of regressions, and vale over the texts
 	@unformatted=$$($(LINT) gofumpt -l $$(git ls-files --cached --others --exclude-standard '*.go' | while read -r f; do [ -e "$$f" ] && echo "$$f"; done)); \
 	[ -z "$$unformatted" ] || { printf 'not formatted (make fmt):\n%s\n' "$$unformatted" >&2; exit 1; }
-	$(GO) vet ./...
 	$(GO) vet -tags system,fleet,soak,packages ./...
 	$(GO) run ./tools/platforms $(PLATFORMS) -- ./cmd/jorc ./internal/...
 	$(NOTICE_TOOL) -check ../..
