@@ -18,7 +18,7 @@ import (
 func TestAcquire(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
-	s := host(t, srv.Client())
+	s := steady(t, srv.Client())
 	c := mustAcquire(t, s, "g", slots.Keep, holder("a"))
 	if c.Context().Err() != nil || c.Err() != nil {
 		t.Errorf("a new claim: %v, %v", c.Context().Err(), c.Err())
@@ -52,7 +52,7 @@ func TestAcquire(t *testing.T) {
 
 func TestNamesThatCannotBe(t *testing.T) {
 	t.Parallel()
-	s := host(t, newServer(t).Client())
+	s := steady(t, newServer(t).Client())
 	for _, tt := range []struct{ group, node string }{
 		{"", "n"},
 		{"a/b", "n"},
@@ -259,15 +259,15 @@ func TestDenied(t *testing.T) {
 		"no sessions": `key_prefix "jorc/" { policy = "write" }`,
 		"no claims":   `key_prefix "jorc/default/slots/group/" { policy = "write" } session_prefix "" { policy = "write" }`,
 	} {
-		s := host(t, srv.ClientWithToken(srv.NewToken(rules)))
+		s := steady(t, srv.ClientWithToken(srv.NewToken(rules)))
 		_, err := s.Acquire(t.Context(), "g", 1, slots.Holder{Node: "n1"})
 		wantIs(t, name, err, consul.ErrDenied)
 	}
 	own := srv.NewToken(`key_prefix "jorc/default/slots/" { policy = "read" } key_prefix "jorc/default/slots/group/" { policy = "write" }
 		key_prefix "jorc/default/slots/claim/n1/" { policy = "write" } session_prefix "" { policy = "write" }`)
-	s := host(t, srv.ClientWithToken(own))
+	s := steady(t, srv.ClientWithToken(own))
 	mustRelease(t, mustAcquire(t, s, "g", 1, holder("a")))
-	other := mustAcquire(t, host(t, srv.Client()), "g", 1, slots.Holder{Node: "n2", Reason: "other"})
+	other := mustAcquire(t, steady(t, srv.Client()), "g", 1, slots.Holder{Node: "n2", Reason: "other"})
 	_, err := s.Acquire(t.Context(), "g", 1, slots.Holder{Node: "n2"})
 	wantIs(t, "a claim for another host", err, consul.ErrDenied)
 	_, err = s.Unlock(t.Context(), "g", "n2", "")

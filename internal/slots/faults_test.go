@@ -209,7 +209,7 @@ func TestDamagedKeys(t *testing.T) {
 func TestANewerNumber(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
-	s := host(t, srv.Client())
+	s := steady(t, srv.Client())
 	put(t, srv, "slots/group/g", `{"format":99,"max":1}`)
 	_, err := s.Acquire(t.Context(), "g", 1, holder("a"))
 	wantIs(t, "Acquire", err, kv.ErrNewer)

@@ -46,7 +46,7 @@ func TestShowAll(t *testing.T) {
 // follows their number, and the ones beyond the bound are named.
 func TestManyGroups(t *testing.T) { // alone: it counts allocations
 	srv := newServer(t)
-	s := host(t, srv.Client())
+	s := steady(t, srv.Client())
 	defer mustRelease(t, mustAcquire(t, s, "zz-used", 1, holder("a")))
 	create := func(from, to int) {
 		t.Helper()
