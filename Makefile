@@ -224,10 +224,11 @@ lint: ## gofumpt, go vet, the types on other systems, staticcheck, the licenses,
 	@echo vale of all texts; CGO_ENABLED=1 $(LINT) vale --output=line $(PROSE)
 
 .PHONY: platforms
-platforms: ## build jorc for the systems that operators use beside Linux, and check the size of its binary
+platforms: ## vet jorc for the systems that operators use beside Linux, and check the size of its binary
 	@for platform in $(PLATFORMS); do \
-		echo "$(GO) build for $$platform"; \
+		echo "$(GO) vet and the binary's size for $$platform"; \
 		export GOOS=$${platform%/*} GOARCH=$${platform#*/}; \
+		$(GO) vet ./cmd/jorc ./internal/...; \
 		program=$$(mktemp); \
 		$(GO) build -buildvcs=false -tags '$(TAGS)' -ldflags '$(LDFLAGS)' -o "$$program" ./cmd/jorc; \
 		bytes=$$(wc -c <"$$program"); rm "$$program"; \
