@@ -47,6 +47,7 @@ func (o *settings) config(s *Server, join []string) map[string]any {
 		"bind_addr": s.IP, "client_addr": s.IP, "advertise_addr": s.IP,
 		"server": true, "leave_on_terminate": false, "skip_leave_on_interrupt": true,
 		"disable_coordinates": true, "disable_update_check": true,
+		"connect": map[string]any{"enabled": false}, "peering": map[string]any{"enabled": false},
 		"ports": map[string]any{
 			"http": 8500, "https": -1, "dns": 8600, "grpc": -1, "grpc_tls": -1,
 			"server": 8300, "serf_lan": 8301, "serf_wan": -1,
