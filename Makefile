@@ -85,35 +85,45 @@ bin/consul-template:
 	cd tools/consul-template && $(GO) build -ldflags '-s -w' -o ../../bin/consul-template github.com/hashicorp/consul-template
 
 # Most tests wait for Consul and for processes rather than compute, so few processors
-# test six packages at a time. internal/agent and internal/watch wait the longest: in the order
-# of names the last would be alone, beside an idle machine.
+# test six packages at a time.
 TEST_PACKAGES ?= $(shell n=$$(nproc); echo $$((n < 6 ? 6 : n)))
 
 # Compilers, linkers, tests and their Consuls are short-lived: with fewer garbage
 # collections and without DWARF the run takes a tenth less of the processors.
 TEST_GOGC ?= 400
 
-# Each time, data races are looked for where goroutines share the most: in the agent, which runs all that a host does, and in what it is
-# made of. With the detector everything is compiled a second time and takes several times as long, so test-race has it for the others, but for the
+# Each time, data races are looked for where goroutines share the most: in the agent, which runs all that a host does. With the detector
+# everything is compiled a second time and takes several times as long, so test-race has it for the others, but for the
 # commands, whose tests start thousands of processes that end before it could find anything, and the simulation, in which one goroutine at a
-# time does something.
-RACED   = ./internal/agent ./internal/watch ./internal/concurrency ./internal/consul ./internal/leaders
-UNRACED = $(shell $(GO) list ./... | grep -v $(foreach package,$(RACED),-e '$(package:.%=%)$$'))
+# time does something. The slowest ones begin: in the order of names the last would be alone, beside an idle machine.
+RACED   = ./internal/agent ./internal/concurrency
+SLOW    = ./cmd/jorc ./internal/replace
+UNRACED = $(SLOW) $(shell $(GO) list ./... | grep -v $(foreach package,$(RACED),-e '$(package:.%=%)$$'))
 
 # RERUN=2, as .ci/run has it, runs tests that failed again: see tools/gotest.
 GOTEST         = GO='$(GO)' $(CURDIR)/tools/gotest
 PACKAGES       = GOGC=$(TEST_GOGC) CONSUL_BIN='$(CONSUL)' VERSITYGW_BIN='$(VERSITYGW)' $(GOTEST)
-PACKAGES_FLAGS = -count=1 -ldflags=-w -p $(TEST_PACKAGES) -timeout 40m
+# lint vets everything, with more checks than go test has.
+PACKAGES_FLAGS = -vet=off -count=1 -ldflags=-w -p $(TEST_PACKAGES) -timeout 40m
 
 .PHONY: test
 test: consul versitygw bin/consul-template ## run all tests against a real Consul, or those of packages with the race detector: [PKG=./internal/x]
-	$(PACKAGES) '$(or $(PKG),$(RACED))' -race $(PACKAGES_FLAGS)
 ifeq ($(PKG),)
-	$(PACKAGES) '$(UNRACED)' $(PACKAGES_FLAGS)
+	$(MAKE) -j2 packages-raced packages-unraced
 	cd tools/openapi && CONSUL_BIN='$(CONSUL)' $(GOTEST) ./... -timeout 5m
 	cd tools/licenses && $(GOTEST) ./...
 	cd tools/rerun && $(GOTEST) ./...
+else
+	$(PACKAGES) '$(PKG)' -race $(PACKAGES_FLAGS)
 endif
+
+# Both at a time: the agent waits for most of its time.
+.PHONY: packages-raced packages-unraced
+packages-raced:
+	$(PACKAGES) '$(RACED)' -race $(PACKAGES_FLAGS)
+
+packages-unraced:
+	@$(PACKAGES) '$(UNRACED)' $(PACKAGES_FLAGS)
 
 .PHONY: test-race
 test-race: consul versitygw bin/consul-template ## run the tests of packages with the race detector; CONTRIBUTING.md has the last result
@@ -137,12 +147,12 @@ test-system: consul ## run the tests that need root, nginx, haproxy, PostgreSQL,
 FLEETS ?= $(shell n=$$(nproc); echo $$((n < 3 ? 3 : n)))
 
 .PHONY: test-fleet
-test-fleet: build consul ## run several hosts in network namespaces; needs root, haproxy, iproute2 and iptables
+test-fleet: build consul ## run several hosts in network namespaces: [SKIP='TestName|…']; needs root, haproxy, iproute2 and iptables
 	@missing=; \
 	for program in haproxy ip tc iptables-restore; do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
 	[ -z "$$missing" ] || { echo "make test-fleet: missing:$$missing (apt-get install haproxy iproute2 iptables)" >&2; exit 1; }; \
 	[ "$$(id -u)" = 0 ] || { echo "make test-fleet: must be run as root" >&2; exit 1; }
-	GO='$(GO)' CONSUL_BIN='$(CONSUL)' JORC_BIN='$(abspath $(BIN)/jorc)' tools/test-tagged fleet -timeout 25m -parallel $(FLEETS)
+	GO='$(GO)' CONSUL_BIN='$(CONSUL)' JORC_BIN='$(abspath $(BIN)/jorc)' tools/test-tagged fleet -timeout 40m -parallel $(FLEETS) $(if $(SKIP),-skip '^($(SKIP))$$')
 
 .PHONY: test-regressions
 test-regressions: consul ## put faults of the past back, one after the other: a test must notice each; writes docs/regressions.md: [NAMES='NAME…']
