@@ -92,11 +92,11 @@ TEST_PACKAGES ?= $(shell n=$$(nproc); echo $$((n < 6 ? 6 : n)))
 # collections and without DWARF the run takes a tenth less of the processors.
 TEST_GOGC ?= 400
 
-# Each time, data races are looked for where goroutines share the most: in the agent, which runs all that a host does. With the detector
-# everything is compiled a second time and takes several times as long, so test-race has it for the others, but for the
+# Each time, data races are looked for where goroutines share the most: in the agent, which runs all that a host does, and in what it is
+# made of. With the detector everything is compiled a second time and takes several times as long, so test-race has it for the others, but for the
 # commands, whose tests start thousands of processes that end before it could find anything, and the simulation, in which one goroutine at a
 # time does something. The slowest ones begin: in the order of names the last would be alone, beside an idle machine.
-RACED   = ./internal/agent ./internal/concurrency
+RACED   = ./internal/agent ./internal/watch ./internal/concurrency ./internal/consul ./internal/leaders
 SLOW    = ./cmd/jorc ./internal/replace
 UNRACED = $(SLOW) $(shell $(GO) list ./... | grep -v $(foreach package,$(RACED),-e '$(package:.%=%)$$'))
 
@@ -108,22 +108,13 @@ PACKAGES_FLAGS = -vet=off -count=1 -ldflags=-w -p $(TEST_PACKAGES) -timeout 40m
 
 .PHONY: test
 test: consul versitygw bin/consul-template ## run all tests against a real Consul, or those of packages with the race detector: [PKG=./internal/x]
+	$(PACKAGES) '$(or $(PKG),$(RACED))' -race $(PACKAGES_FLAGS)
 ifeq ($(PKG),)
-	$(MAKE) -j2 packages-raced packages-unraced
+	$(PACKAGES) '$(UNRACED)' $(PACKAGES_FLAGS)
 	cd tools/openapi && CONSUL_BIN='$(CONSUL)' $(GOTEST) ./... -timeout 5m
 	cd tools/licenses && $(GOTEST) ./...
 	cd tools/rerun && $(GOTEST) ./...
-else
-	$(PACKAGES) '$(PKG)' -race $(PACKAGES_FLAGS)
 endif
-
-# Both at a time: the agent waits for most of its time.
-.PHONY: packages-raced packages-unraced
-packages-raced:
-	$(PACKAGES) '$(RACED)' -race $(PACKAGES_FLAGS)
-
-packages-unraced:
-	@$(PACKAGES) '$(UNRACED)' $(PACKAGES_FLAGS)
 
 .PHONY: test-race
 test-race: consul versitygw bin/consul-template ## run the tests of packages with the race detector; CONTRIBUTING.md has the last result
