@@ -7,10 +7,8 @@ import (
 	"log"
 )
 
-// Provider finds the addresses of servers in a cloud.
-type Provider interface {
-	Addrs(args map[string]string, l *log.Logger) ([]string, error)
-}
+// Provider is one that Consul names. None is asked.
+type Provider any
 
 // Providers is empty: this Consul knows no cloud.
 var Providers map[string]Provider
