@@ -212,6 +212,51 @@ func TestSlotTrouble(t *testing.T) {
 	}
 }
 
+// TestSetBack: a change that is taken back while the restart waits for its slot needs neither: the process runs on, and
+// others get the slot.
+func TestSetBack(t *testing.T) {
+	t.Parallel()
+	var held atomic.Int32
+	var output buffer
+	s := &supervised{t: t, output: &output, slots: make(chan struct{})}
+	s.run(supervise.Options{
+		StateDir: t.TempDir(), Stdout: &output, Log: hclog.NewNullLogger(), Environ: func() []string { return []string{"PATH=/bin:/usr/bin"} },
+		Slot: func(ctx context.Context, _ string, _ int, _ string) (func(), error) {
+			held.Add(1)
+			select {
+			case s.slots <- struct{}{}:
+				return func() { held.Add(-1) }, nil
+			case <-ctx.Done():
+				held.Add(-1)
+				return nil, ctx.Err()
+			}
+		},
+	})
+	p := app("echo one; sleep 1000 & wait")
+	p.Slot = "g"
+	s.Configure([]config.Process{p}, nil)
+	s.wantOutput("one\n")
+	pid := s.running()
+	for range 2 {
+		next := p
+		next.Command = []string{"/bin/sh", "-c", "echo two; sleep 1000 & wait"}
+		s.Configure([]config.Process{next}, nil)
+		s.wantStatus("waiting for its slot", func(st supervise.Status) bool { return st.Pending == `a slot of "g"` })
+		s.Configure([]config.Process{p}, nil)
+		<-s.slots
+		s.wantStatus("nothing pending", func(st supervise.Status) bool { return st.Pending == "" })
+		consultest.Eventually(t, "the slot given back", func(context.Context) error {
+			if n := held.Load(); n != 0 {
+				return fmt.Errorf("%d are held", n)
+			}
+			return nil
+		})
+	}
+	if got := s.running(); got != pid || output.String() != "one\n" {
+		t.Errorf("process %d with output %q, want %d as before", got, output.String(), pid)
+	}
+}
+
 // TestForks: what a process leaves behind ends with it.
 func TestForks(t *testing.T) {
 	t.Parallel()

@@ -182,6 +182,7 @@ func (p *process) runUntilChange(ctx context.Context, in *input) error {
 			if !next.ready() || !in.restarts(&next) && !in.reloads(&next) {
 				continue
 			}
+			had := p.release != nil
 			if !p.permit(ctx, child, &next) {
 				continue // ctx or the process has ended
 			}
@@ -200,6 +201,8 @@ func (p *process) runUntilChange(ctx context.Context, in *input) error {
 				}
 				*in = next
 				healthy.Reset(in.conf.MinHealthyTime)
+			case !had: // all is as before the change
+				p.releaseSlot()
 			}
 		}
 	}
