@@ -175,12 +175,13 @@ func (s *store) recount(id string) (added int) {
 	return d.size - before
 }
 
-// settle believes the doubted value of id when its time has come.
+// settle believes the doubted value of id when its time has come. While Consul does not answer nothing
+// could come back, so it is doubted on, and after the next answer, too.
 func (s *store) settle(id string, now time.Time) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := s.data[id]
-	if d == nil || !d.doubtful || now.Before(d.until) {
+	if d == nil || !d.doubtful || d.err != nil || now.Before(d.until) {
 		return false
 	}
 	value := d.pending

@@ -59,6 +59,14 @@ func TestStore(t *testing.T) {
 			{settle: true, after: 2 * time.Second, value: two, known: true, until: time.Second + doubtFailure},
 			{settle: true, after: time.Second + doubtFailure, changed: true, value: one, known: true},
 		}},
+		"a loss is not believed while nothing answers": {steps: []step{
+			{change: change{value: two}, changed: true, value: two, known: true},
+			{change: change{value: one, doubt: afterReset}, value: two, known: true, until: time.Minute},
+			{change: change{err: broken}, after: time.Second, value: two, known: true, until: time.Minute},
+			{settle: true, after: time.Minute, value: two, known: true, until: time.Minute},
+			{change: change{value: one}, after: time.Hour, value: two, known: true, until: time.Hour + doubtFailure},
+			{settle: true, after: time.Hour + doubtFailure, changed: true, value: one, known: true},
+		}},
 		"what comes back ends the doubt": {steps: []step{
 			{change: change{value: two}, changed: true, value: two, known: true},
 			{change: change{value: one, doubt: afterReset}, value: two, known: true, until: time.Minute},
@@ -116,7 +124,7 @@ func TestStore(t *testing.T) {
 			if changed != st.changed || got.known != st.known || got.known && !same(got.value, st.value) {
 				t.Errorf("%s, step %d: changed %v, known %v, value %v; want %v, %v, %v", name, i, changed, got.known, got.value, st.changed, st.known, st.value)
 			}
-			if want := begin.Add(st.until); got.doubtful != (st.until > 0) || got.doubtful && (!got.until.Equal(want) || !st.settle && !settle.Equal(want)) {
+			if want := begin.Add(st.until); got.doubtful != (st.until > 0) || got.doubtful && (!got.until.Equal(want) || !st.settle && st.change.err == nil && !settle.Equal(want)) {
 				t.Errorf("%s, step %d: doubtful %v until %s, settle %s; want %s", name, i, got.doubtful, got.until, settle, want)
 			}
 			if st.change.err == nil && got.err != nil && !st.settle {
