@@ -116,7 +116,7 @@ func (w *sharedWatcher) readNodes(ctx context.Context, q consul.Query) (any, con
 	return indexes, meta, err
 }
 
-// moved reads the services of nodes again that were registered again.
+// moved reads the services of nodes again that were registered again or are gone, and forgets the latter.
 func (w *sharedWatcher) moved(ctx context.Context) func(consul.Update[any]) {
 	return func(u consul.Update[any]) {
 		if u.Err != nil {
@@ -130,6 +130,15 @@ func (w *sharedWatcher) moved(ctx context.Context) func(consul.Update[any]) {
 					names[name] = true
 				}
 			}
+		}
+		for node := range w.stamps {
+			if _, ok := now[node]; ok {
+				continue
+			}
+			for _, name := range w.places.on(node) {
+				names[name] = true
+			}
+			w.places.compare(node, nil)
 		}
 		w.stamps = now
 		w.refresh(ctx, w.named(names), false)
