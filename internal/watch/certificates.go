@@ -28,7 +28,7 @@ func (e *Engine) Certificates(files *expiry.Reader) (all []expiry.Item) {
 	for _, p := range e.statuses {
 		var texts []string
 		for _, d := range p.used {
-			if _, ok := d.foreign.(*dep.VaultPKIQuery); !ok {
+			if _, ok := d.made.(*dep.VaultPKIQuery); !ok {
 				continue
 			}
 			if c, ok := e.store.get(d.id).value.(dep.PemEncoded); ok {

@@ -42,7 +42,8 @@ type dependency struct {
 	filters []string // of service states
 	scope   scope
 	near    string
-	foreign dep.Dependency // of kindForeign
+	foreign query          // of kindForeign
+	made    dep.Dependency // of kindForeign: what foreign makes
 	vault   bool           // its data is a secret: never written to disk
 	hidden  bool           // its name may be a value: no log or status shows it
 }

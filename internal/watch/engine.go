@@ -250,6 +250,9 @@ func (e *Engine) begin(ctx context.Context, helpers *sync.WaitGroup) {
 		rights:  newRights(e.o.Client), places: share(e.o.Client.Stats().Places, e.o.Others),
 		running: map[string]*watcher{}, maxData: e.o.Allow.MaxData, users: e.users,
 	}
+	if e.o.Vault.TokenFile != "" {
+		helpers.Go(func() { e.sources.foreign.followToken(ctx, e.o.Log) })
+	}
 	now := time.Now()
 	e.begun = now
 	for _, u := range e.units {

@@ -214,9 +214,16 @@ func (x *execution) late() bool {
 	}
 }
 
+// query makes what consul-template itself fetches. After its Stop it is of no use: who fetches makes one.
+type query func() (dep.Dependency, error)
+
 // foreign wraps a dependency that consul-template itself fetches.
-func foreign(q dep.Dependency, asked string) *dependency {
-	return &dependency{id: q.String(), kind: kindForeign, asked: asked, foreign: q, vault: q.Type() == dep.TypeVault}
+func foreign(asked string, q query) (*dependency, error) {
+	made, err := q()
+	if err != nil {
+		return nil, err
+	}
+	return &dependency{id: made.String(), kind: kindForeign, asked: asked, foreign: q, made: made, vault: made.Type() == dep.TypeVault}, nil
 }
 
 // maxFrames bounds how deep templates call each other: some hundred levels.

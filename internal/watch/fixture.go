@@ -342,7 +342,7 @@ func (f *Fixture) node(d *dependency) *dep.CatalogNode {
 
 // foreign is a secret of Vault, or a list of them.
 func (f *Fixture) foreign(d *dependency) (value any, known, can bool) {
-	switch d.foreign.(type) {
+	switch d.made.(type) {
 	case *dep.VaultReadQuery, *dep.VaultWriteQuery:
 		data, ok := f.Secrets[d.asked].(map[string]any)
 		return &dep.Secret{Data: data}, ok, true
@@ -442,7 +442,7 @@ func (r *recorder) take(d *dependency, value any) error {
 	case []string:
 		if d.kind == kindDatacenter {
 			f.Datacenters = v
-		} else if _, ok := d.foreign.(*dep.VaultListQuery); ok {
+		} else if _, ok := d.made.(*dep.VaultListQuery); ok {
 			f.SecretLists[d.asked] = v
 		}
 	case *dep.Secret:

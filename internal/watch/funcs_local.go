@@ -254,16 +254,16 @@ func (x *execution) secret(args ...string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var q dep.Dependency
-	if len(args) == 1 {
-		q, err = dep.NewVaultReadQuery(args[0])
-	} else {
-		q, err = dep.NewVaultWriteQuery(args[0], data)
-	}
+	d, err := foreign(args[0], func() (dep.Dependency, error) {
+		if len(args) == 1 {
+			return dep.NewVaultReadQuery(args[0])
+		}
+		return dep.NewVaultWriteQuery(args[0], data)
+	})
 	if err != nil {
 		return nil, x.invalid(args[0], err)
 	}
-	s, ok := recall[*dep.Secret](x, foreign(q, args[0]), nil)
+	s, ok := recall[*dep.Secret](x, d, nil)
 	if !ok || s == nil {
 		return nil, nil
 	}
@@ -274,11 +274,11 @@ func (x *execution) secrets(path string) ([]string, error) {
 	if path == "" {
 		return nil, nil
 	}
-	q, err := dep.NewVaultListQuery(path)
+	d, err := foreign(path, func() (dep.Dependency, error) { return dep.NewVaultListQuery(path) })
 	if err != nil {
 		return nil, x.invalid(path, err)
 	}
-	list, _ := recall[[]string](x, foreign(q, path), nil)
+	list, _ := recall[[]string](x, d, nil)
 	return list, nil
 }
 
@@ -290,11 +290,11 @@ func (x *execution) pkiCert(args ...string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	q, err := dep.NewVaultPKIQuery(args[0], x.destination, data)
+	d, err := foreign(args[0], func() (dep.Dependency, error) { return dep.NewVaultPKIQuery(args[0], x.destination, data) })
 	if err != nil {
 		return nil, err
 	}
-	value, _ := x.recall(foreign(q, args[0]))
+	value, _ := x.recall(d)
 	return value, nil
 }
 
@@ -315,28 +315,30 @@ func (x *execution) pairs(args []string) (map[string]any, error) {
 }
 
 func (x *execution) partitions() ([]*dep.Partition, error) {
-	q, err := dep.NewListPartitionsQuery()
+	d, err := foreign("", func() (dep.Dependency, error) { return dep.NewListPartitionsQuery() })
 	if err != nil {
 		return nil, err
 	}
-	list, _ := recall(x, foreign(q, ""), []*dep.Partition{})
+	list, _ := recall(x, d, []*dep.Partition{})
 	return list, nil
 }
 
 func (x *execution) peerings(args ...string) ([]*dep.Peering, error) {
-	q, err := dep.NewListPeeringQuery(strings.Join(args, ""))
+	asked := strings.Join(args, "")
+	d, err := foreign(asked, func() (dep.Dependency, error) { return dep.NewListPeeringQuery(asked) })
 	if err != nil {
 		return nil, err
 	}
-	list, _ := recall(x, foreign(q, strings.Join(args, "")), []*dep.Peering{})
+	list, _ := recall(x, d, []*dep.Peering{})
 	return list, nil
 }
 
 func (x *execution) exportedServices(args ...string) ([]dep.ExportedService, error) {
-	q, err := dep.NewListExportedServicesQuery(strings.Join(args, ""))
+	asked := strings.Join(args, "")
+	d, err := foreign(asked, func() (dep.Dependency, error) { return dep.NewListExportedServicesQuery(asked) })
 	if err != nil {
 		return nil, err
 	}
-	list, _ := recall(x, foreign(q, strings.Join(args, "")), []dep.ExportedService{})
+	list, _ := recall(x, d, []dep.ExportedService{})
 	return list, nil
 }

@@ -10,9 +10,11 @@ import (
 	"time"
 
 	dep "github.com/hashicorp/consul-template/dependency"
+	"github.com/hashicorp/go-hclog"
 
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/filewatch"
 )
 
 // foreignSource fetches what only consul-template's own code can: Vault's
@@ -24,14 +26,17 @@ type foreignSource struct {
 
 	mu      sync.Mutex
 	clients *dep.ClientSet
+	token   string             // of Vault, as its file had it last; empty: it was not read yet
+	same    context.Context    // ends when the token is exchanged; nil: nothing waits for that
+	end     context.CancelFunc // of same
 }
 
-// When a secret of Vault is read again: one without a lease after this time, as
-// consul-template does by default, and a certificate of pkiCert, or one whose lease cannot be
-// renewed, after this share of its life. consul-template uses nine tenths of it. A certificate
-// of which a third is left (expiry.Item) is one that could not be renewed.
+// When a secret of Vault is read again: a certificate of pkiCert, or a secret whose lease cannot be
+// renewed, after this share of its life, and one without a lease as if it had one of this time, so after 5
+// minutes. consul-template uses nine tenths, and 5 minutes. A certificate of which a third is left
+// (expiry.Item) is one that could not be renewed.
 const (
-	secretWithoutLease = 5 * time.Minute
+	secretWithoutLease = 500 * time.Second
 	leaseShare         = 0.6
 )
 
@@ -76,6 +81,7 @@ func (f *foreignSource) get(vault bool) (*dep.ClientSet, error) {
 		if err != nil {
 			return nil, err
 		}
+		f.use(token)
 		err = set.CreateVaultClient(&dep.CreateVaultClientInput{
 			Address: f.vault.Address, Namespace: f.vault.Namespace, Token: token,
 			SSLEnabled: strings.HasPrefix(f.vault.Address, "https://"), SSLVerify: true, SSLCACert: f.vault.CAFile,
@@ -92,10 +98,61 @@ func (f *foreignSource) get(vault bool) (*dep.ClientSet, error) {
 func (f *foreignSource) reset() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.forget()
+}
+
+// forget ends the clients. The caller holds mu.
+func (f *foreignSource) forget() {
 	if f.clients != nil {
 		f.clients.Stop()
 		f.clients = nil
 	}
+}
+
+// use takes in Vault's token. For another one than before what is fetched begins again: the leases that
+// the token before was given end with it. The caller holds mu.
+func (f *foreignSource) use(token string) (exchanged bool) {
+	before := f.token
+	f.token = token
+	if before == "" || before == token {
+		return false
+	}
+	f.forget()
+	if f.end != nil {
+		f.end()
+		f.same, f.end = nil, nil
+	}
+	return true
+}
+
+// sameToken returns a context that ends with ctx, or when Vault's token is exchanged. The caller must call stop.
+func (f *foreignSource) sameToken(ctx context.Context) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.same == nil {
+		f.same, f.end = context.WithCancel(context.Background())
+	}
+	detach := context.AfterFunc(f.same, cancel)
+	return ctx, func() {
+		detach()
+		cancel()
+	}
+}
+
+// followToken notices that the file of Vault's token has another one, until ctx ends.
+func (f *foreignSource) followToken(ctx context.Context, log hclog.Logger) {
+	filewatch.Watch(ctx, f.vault.TokenFile, func(context.Context) {
+		token, err := fileSecret("token", f.vault.TokenFile, "")
+		if err != nil || token == "" {
+			return // it is about to be written; if it stays so, what is fetched next fails for it
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.use(token) {
+			log.Info("Vault's token was exchanged: its secrets are read again")
+		}
+	}, log)
 }
 
 // renew renews the lease of a secret of Vault. It reports false for another value, one without a lease
@@ -125,18 +182,33 @@ func fileSecret(what, file, fixed string) (string, error) {
 	return strings.TrimSpace(string(data)), nil
 }
 
-// watchForeign fetches d again as often as its code returns, which blocks or
-// waits for a lease by itself, and retries failures with a growing pause. That
-// code takes no context: what it waits for when ctx ends is left behind.
+// watchForeign fetches d until ctx ends, and from the beginning when Vault's token is exchanged.
 func (s *sources) watchForeign(ctx context.Context, d *dependency) {
-	stop := context.AfterFunc(ctx, d.foreign.Stop)
+	for ctx.Err() == nil {
+		same, stop := s.foreign.sameToken(ctx)
+		s.followForeign(same, d)
+		stop()
+	}
+}
+
+// followForeign fetches d again as often as its code returns, which blocks or
+// waits for a lease by itself, and retries failures with a growing pause, until ctx ends. That
+// code takes no context: what it waits for when ctx ends is left behind.
+func (s *sources) followForeign(ctx context.Context, d *dependency) {
+	query, err := d.foreign()
+	if err != nil { // it succeeded when the template was executed
+		s.send(ctx, []change{{id: d.id, err: err, at: time.Now()}})
+		<-ctx.Done()
+		return
+	}
+	stop := context.AfterFunc(ctx, query.Stop)
 	defer stop()
 	opts := dep.QueryOptions{WaitTime: foreignWait}
 	backoff := concurrency.NewBackoff(time.Second, time.Minute)
 	var last foreignAnswer // without an error
 	for {
 		fetched := make(chan foreignAnswer, 1)
-		go func() { fetched <- s.fetchForeign(d, opts) }()
+		go func() { fetched <- s.fetchForeign(query, d.vault, opts) }()
 		var a foreignAnswer
 		select {
 		case <-ctx.Done():
@@ -175,12 +247,12 @@ type foreignAnswer struct {
 	err   error
 }
 
-func (s *sources) fetchForeign(d *dependency, opts dep.QueryOptions) foreignAnswer {
-	clients, err := s.foreign.get(d.vault)
+func (s *sources) fetchForeign(query dep.Dependency, vault bool, opts dep.QueryOptions) foreignAnswer {
+	clients, err := s.foreign.get(vault)
 	if err != nil {
 		return foreignAnswer{err: err}
 	}
-	value, meta, err := d.foreign.Fetch(clients, &opts)
+	value, meta, err := query.Fetch(clients, &opts)
 	if err != nil {
 		return foreignAnswer{err: withoutURL(err)}
 	}

@@ -75,6 +75,36 @@ func TestLeaseOutlivesOutage(t *testing.T) {
 	h.want("a", "made-1")
 }
 
+// TestTokenOfVaultIsExchanged: a new token in its file is used at once, and what the one before read, whose leases end
+// with it, is read again.
+func TestTokenOfVaultIsExchanged(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, consultest.Start(t))
+	v := vaulttest.Start(t, "127.0.0.1:0", "first")
+	v.Lend(time.Hour)
+	token := filepath.Join(t.TempDir(), "token")
+	write := func(text string) {
+		if err := os.WriteFile(token, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("first\n")
+	h.edit = func(o *watch.Options) { o.Vault = config.Vault{Address: v.URL, TokenFile: token} }
+	h.run(h.tmpl("a", `{{ with secret "database/creds/app" }}{{ .Data.password }}{{ end }}`))
+	h.want("a", "made-1")
+	for i, next := range []string{"second", "third"} {
+		v.Accept(next)
+		write(next)
+		h.want("a", fmt.Sprint("made-", i+2))
+	}
+	write("third\n") // the same
+	h.put("user", "joe")
+	h.want("a", "made-3")
+	if n := v.Asked(); n != 3 {
+		t.Errorf("Vault was asked %d times, want once with each token", n)
+	}
+}
+
 func TestSecretsWithoutVault(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, consultest.Start(t))
