@@ -92,8 +92,8 @@ func (r *Replacer) run(ctx context.Context, j job) (command.Result, error) {
 	return command.Run(ctx, command.Command{Args: j.Args, Env: r.env, Timeout: j.Timeout})
 }
 
-// check runs every distinct check command while all files are staged.
-func (r *Replacer) check(ctx context.Context, items []*item) error {
+// check runs every distinct check command while all files are staged. private is of compare.
+func (r *Replacer) check(ctx context.Context, items []*item, private bool) error {
 	var checks jobs
 	for _, it := range items {
 		args, err := substitute(it.Check, it.stagedPath(), it.Destination)
@@ -109,7 +109,7 @@ func (r *Replacer) check(ctx context.Context, items []*item) error {
 			return ctx.Err()
 		}
 		if err != nil || !res.OK() {
-			shown, kept := r.withhold("check", j.File, private(items), res)
+			shown, kept := r.withhold("check", j.File, private, res)
 			return &CheckError{File: j.File, Command: j.Args, Result: shown, Kept: kept, Err: err}
 		}
 		r.passed("check", j.File)
@@ -117,10 +117,10 @@ func (r *Replacer) check(ctx context.Context, items []*item) error {
 	return nil
 }
 
-// A check or reload command may print the file that it was given. Where a file of
-// the unit is not readable by every user, the output of a command that failed
-// goes to a file below the state directory, which only jorc's user may read, and
-// the error names that file.
+// A check or reload command may print any file of its unit, also one that does not
+// change. Where one of them is not readable by every user, the output of a command
+// that failed goes to a file below the state directory, which only jorc's user may
+// read, and the error names that file.
 
 // withhold takes the output out of res if a file of the unit is private.
 // kept says where the output is.
@@ -157,17 +157,14 @@ func (r *Replacer) outputPath(kind, name string) string {
 	return filepath.Join(r.outputs, escaped+"."+kind+".log")
 }
 
-// private reports whether a file that a check may read, new or old, is not
-// readable by every user.
-func private(items []*item) bool {
-	return slices.ContainsFunc(items, func(it *item) bool {
-		return it.attr.Mode&forAll == 0 || it.old != nil && it.old.Mode&forAll == 0
-	})
+// private reports whether the file, new or old, is not readable by every user.
+func (it *item) private() bool {
+	return it.attr.Mode&forAll == 0 || it.old != nil && it.old.Mode&forAll == 0
 }
 
 // private reports whether a file that a reload may read is not readable by every user.
 func (j *journal) private() bool {
-	return slices.ContainsFunc(j.Files, func(f fileEntry) bool {
+	return j.Private || slices.ContainsFunc(j.Files, func(f fileEntry) bool {
 		if f.dir == nil {
 			return true // its mode is not known
 		}

@@ -3,6 +3,7 @@ package replace
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -134,6 +135,56 @@ func TestCheckOnce(t *testing.T) {
 	b.Check = a.Check
 	p.replace(t, a, b)
 	p.want(t, "checks", "12")
+}
+
+// TestOutputOfUnchangedFile: a command may print a file of its unit that does not change.
+// What it prints is withheld if not every user may read that file.
+func TestOutputOfUnchangedFile(t *testing.T) {
+	t.Parallel()
+	replace := func(t *testing.T, p place, u Unit) error {
+		_, err := p.r.Replace(t.Context(), u)
+		return err
+	}
+	recovered := func(back bool) func(*testing.T, place, Unit) error {
+		return func(t *testing.T, p place, u Unit) error {
+			p = interrupted(t, p, "reload", u)
+			_, err := p.r.Recover(t.Context(), RecoverOptions{Back: func(string) bool { return back }})
+			return err
+		}
+	}
+	for _, tt := range []struct {
+		name  string
+		check bool // the check fails, not the reload
+		run   func(*testing.T, place, Unit) error
+	}{
+		{name: "check", check: true, run: replace},
+		{name: "reload", run: replace},
+		{name: "reload after a crash", run: recovered(false)},
+		{name: "roll back after a crash", run: recovered(true)},
+	} {
+		for mode, shown := range map[os.FileMode]bool{0o600: false, 0o640: false, 0o644: true} {
+			t.Run(fmt.Sprintf("%s, %o", tt.name, mode), func(t *testing.T) {
+				t.Parallel()
+				p := newPlace(t)
+				p.write(t, "app.conf", "old")
+				p.write(t, "app.env", "hunter2")
+				if err := os.Chmod(p.path("app.env"), mode); err != nil {
+					t.Fatal(err)
+				}
+				conf, env := p.file("app.conf", "new"), p.file("app.env", "hunter2")
+				if fails := p.sh("cat app.env; exit 1"); tt.check {
+					conf.Check = fails
+				} else {
+					conf.Reload = fails
+				}
+				err := tt.run(t, p, Unit{Name: "unit", Files: []File{conf, env}})
+				if err == nil || strings.Contains(err.Error(), "hunter2") != shown || strings.Contains(err.Error(), "its output is in") == shown {
+					t.Errorf("got %v; want the output to be shown: %v", err, shown)
+				}
+				p.want(t, "app.conf", "old")
+			})
+		}
+	}
 }
 
 func TestContextEndsDuringCheck(t *testing.T) {

@@ -25,7 +25,8 @@ type journal struct {
 	Format  int         `json:"format"`
 	Unit    string      `json:"unit"`
 	Written time.Time   `json:"written"`
-	Gated   bool        `json:"gated"` // the unit has a gate
+	Gated   bool        `json:"gated"`             // the unit has a gate
+	Private bool        `json:"private,omitempty"` // a file of the unit, also one that is not replaced, was not readable by every user
 	Files   []fileEntry `json:"files"`
 	Reloads jobs        `json:"reloads"`
 }
@@ -45,8 +46,8 @@ type fileEntry struct {
 
 func (f *fileEntry) name() string { return filepath.Base(f.Target) }
 
-func newJournal(u Unit, items []*item) *journal {
-	j := &journal{Format: journalFormat, Unit: u.Name, Written: time.Now().UTC(), Gated: u.Gate != nil}
+func newJournal(u Unit, items []*item, private bool) *journal {
+	j := &journal{Format: journalFormat, Unit: u.Name, Written: time.Now().UTC(), Gated: u.Gate != nil, Private: private}
 	for _, it := range items {
 		sum := sha256.Sum256(it.Data)
 		j.Files = append(j.Files, fileEntry{

@@ -222,7 +222,7 @@ func (r *Replacer) Replace(ctx context.Context, u Unit) (out Outcome, err error)
 		return out, err
 	}
 
-	items, err := r.compare(u, &out)
+	items, private, err := r.compare(u, &out)
 	defer func() {
 		for _, it := range items {
 			_ = it.at.Dir.Close()
@@ -239,7 +239,7 @@ func (r *Replacer) Replace(ctx context.Context, u Unit) (out Outcome, err error)
 			}
 		}
 	}()
-	if err := r.prepare(ctx, items, &out); err != nil {
+	if err := r.prepare(ctx, items, private, &out); err != nil {
 		return out, err
 	}
 	if u.Gate != nil {
@@ -261,32 +261,33 @@ func (r *Replacer) Replace(ctx context.Context, u Unit) (out Outcome, err error)
 	if len(items) == 1 && len(items[0].Reload) == 0 && !items[0].Backup {
 		return out, r.replaceOne(items[0], &out)
 	}
-	return out, r.replaceAll(context.WithoutCancel(ctx), u, items, &out)
+	return out, r.replaceAll(context.WithoutCancel(ctx), newJournal(u, items, private), items, &out)
 }
 
 // compare returns the files that have to change, whose directories the caller
 // closes, also beside an error. Files that only lack the configured mode or owner
-// get it here.
-func (r *Replacer) compare(u Unit, out *Outcome) (items []*item, err error) {
+// get it here. private is whether a file of u is, also one that does not change.
+func (r *Replacer) compare(u Unit, out *Outcome) (items []*item, private bool, err error) {
 	seen := make(map[string]string, len(u.Files))
 	for _, f := range u.Files {
 		it, err := r.locate(f)
 		if err != nil {
-			return items, err
+			return items, private, err
 		}
 		if first, dup := seen[it.path]; dup {
 			_ = it.at.Dir.Close()
-			return items, fmt.Errorf("destinations %s and %s of %s are one file", first, f.Destination, u.Name)
+			return items, private, fmt.Errorf("destinations %s and %s of %s are one file", first, f.Destination, u.Name)
 		}
 		seen[it.path] = f.Destination
 		fixed, err := it.compare()
+		private = private || it.private()
 		if err == nil && !it.same && !it.edited {
 			items = append(items, it)
 			continue
 		}
 		_ = it.at.Dir.Close()
 		if err != nil {
-			return items, err
+			return items, private, err
 		}
 		if it.edited {
 			out.Edited = append(out.Edited, f.Destination)
@@ -295,11 +296,11 @@ func (r *Replacer) compare(u Unit, out *Outcome) (items []*item, err error) {
 			out.Fixed = append(out.Fixed, f.Destination)
 		}
 	}
-	return items, nil
+	return items, private, nil
 }
 
-// prepare stages and checks; nothing live is touched.
-func (r *Replacer) prepare(ctx context.Context, items []*item, out *Outcome) error {
+// prepare stages and checks; nothing live is touched. private is of compare.
+func (r *Replacer) prepare(ctx context.Context, items []*item, private bool, out *Outcome) error {
 	begin := time.Now()
 	for _, it := range items {
 		if err := ctx.Err(); err != nil {
@@ -321,7 +322,7 @@ func (r *Replacer) prepare(ctx context.Context, items []*item, out *Outcome) err
 	r.step("staged")
 	out.Writing = time.Since(begin)
 	begin = time.Now()
-	err := r.check(ctx, items)
+	err := r.check(ctx, items, private)
 	out.Checking = time.Since(begin)
 	return err
 }
@@ -354,9 +355,8 @@ func (r *Replacer) replaceOne(it *item, out *Outcome) error {
 }
 
 // replaceAll is the long way: journal, replace, reload, and back if need be.
-func (r *Replacer) replaceAll(ctx context.Context, u Unit, items []*item, out *Outcome) error {
+func (r *Replacer) replaceAll(ctx context.Context, j *journal, items []*item, out *Outcome) error {
 	begin := time.Now()
-	j := newJournal(u, items)
 	for _, it := range items {
 		if err := it.verify(); err != nil {
 			_ = unstage(items)
