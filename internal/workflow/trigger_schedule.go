@@ -3,6 +3,7 @@ package workflow
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/jorc/jorc/internal/config"
@@ -51,7 +52,7 @@ func (w *triggerWatcher) followSchedule(ctx context.Context) error {
 }
 
 // handleDue handles a due time. It saves the job with it, so that the job runs once,
-// also after a crash; the job's id is that of the due time.
+// also after a crash.
 func (w *triggerWatcher) handleDue(ctx context.Context, step schedule.Step, now time.Time) error {
 	next := w.seen
 	next.Due = step.Handled
@@ -80,12 +81,22 @@ func (w *triggerWatcher) handleDue(ctx context.Context, step schedule.Step, now 
 		if err != nil {
 			return err
 		}
-		next.Pending = &pendingJob{Job: "trigger-" + w.conf.Name + "-" + step.Handled.UTC().Format("20060102T150405Z"), Change: change}
+		next.Pending = &pendingJob{Job: w.dueID(step.Handled), Change: change}
 	}
 	if err := w.save(next); err != nil {
 		return err
 	}
 	return w.finish(ctx)
+}
+
+// dueID returns the id of a new job for a due time. The state has the id before the job
+// exists: a job that has it already ran when the clock was ahead, and this is another one.
+func (w *triggerWatcher) dueID(due time.Time) string {
+	id := "trigger-" + w.conf.Name + "-" + due.UTC().Format("20060102T150405Z")
+	if _, err := w.r.Job(id); errors.Is(err, ErrNoJob) {
+		return id
+	}
+	return id + "-" + nonce(4)
 }
 
 // MissedTimes are the due times of a schedule that passed while nothing could start.

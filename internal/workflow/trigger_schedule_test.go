@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -273,6 +274,55 @@ func TestScheduleChanged(t *testing.T) {
 	}
 	stop()
 	b.wantChanges()
+}
+
+// TestScheduleAfterAClockAhead: a due time that a clock days ahead has reached runs again when it
+// comes, once over a restart, also if the trigger got another schedule meanwhile.
+func TestScheduleAfterAClockAhead(t *testing.T) {
+	t.Parallel()
+	for name, later := range map[string]string{"the same schedule": "0 3 * * *", "another schedule": "0 3,9 * * *"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t, shared(t))
+			conf := config.Trigger{Name: "nightly", Schedule: "0 3 * * *", Missed: schedule.Skip, Workflow: "note"}
+			b.clock = newTestClock(t, "2026-10-09T12:00:00Z")
+			stop := b.run(conf)
+			b.clock.await(t)
+			b.clock.to(t, "2026-10-10T03:00:00Z")
+			stop()
+			b.wantChanges("due 2026-10-10T03:00:00Z")
+
+			conf.Schedule = later
+			b.clock = newTestClock(t, "2026-10-08T12:00:00Z") // the right time
+			stop = b.run(conf)
+			if got, want := b.clock.await(t), "2026-10-09T03:00:00Z"; got != want {
+				t.Errorf("got the next due time %s, want %s", got, want)
+			}
+			stop()
+
+			b.held = make(chan struct{})
+			b.clock = newTestClock(t, "2026-10-10T03:00:00Z")
+			stop = b.run(conf)
+			consultest.Eventually(t, "the pending job", func(context.Context) error {
+				if got := workflow.Triggers(b.dir, []config.Trigger{conf}); got[0].Running == "" && len(b.clock.waits) == 0 {
+					return fmt.Errorf("got %+v", got)
+				}
+				return nil
+			})
+			stop()
+			close(b.held)
+			b.clock = newTestClock(t, "2026-10-10T03:00:01Z")
+			stop = b.run(conf)
+			b.clock.await(t)
+			stop()
+			if got := b.changes(); len(got) != 2 || !reflect.DeepEqual(got[0].Changes, got[1].Changes) {
+				t.Errorf("got %+v, want two runs of one due time", got)
+			}
+			if _, err := os.Stat(filepath.Join(b.dir, "jobs", "trigger-nightly-20261010T030000Z")); err != nil {
+				t.Errorf("the job of the clock that was ahead: %v", err)
+			}
+		})
+	}
 }
 
 // TestScheduleSplay: hosts start at different times of their own.
