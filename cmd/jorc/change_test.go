@@ -19,8 +19,8 @@ import (
 	"github.com/jorc/jorc/internal/stage"
 )
 
-// TestChange: one command sees and steers a version, the files of a stage and runs, by IDs that may be cut; a verb that a kind
-// does not have, and an ID that names nothing or too much, is wrong usage.
+// TestChange: one command sees and steers a version, the files of a stage and runs, by IDs that may be cut; what it changes is in
+// the audit; a verb that a kind does not have, and an ID that names nothing or too much, is wrong usage.
 func TestChange(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, "web-1", "web-2")
@@ -90,7 +90,7 @@ func TestChange(t *testing.T) {
 	want(0, ": no orchestrator runs\n", "list", "--kind", "files", "-o", "plain")
 
 	want(0, "v1\tpaused", "pause", "v1", "--reason", "a look", "-o", "plain")
-	want(0, "v1\twaiting", "resume", "version.v1", "-o", "plain")
+	want(0, "v1\twaiting", "resume", "version.v1", "--reason", "it is fine", "-o", "plain")
 	want(0, "v1\twaiting", "approve", "v1", "-o", "plain")
 	want(0, "backup-1\tpending", "approve", "backup-1", "-o", "plain")
 	want(0, "backup-2\tcancel", "cancel", "backup-2", "-o", "plain")
@@ -115,8 +115,17 @@ func TestChange(t *testing.T) {
 			t.Errorf("change %v: got %+v, want code %d and what to do instead", args, got, exitUsage)
 		}
 	}
+	want(0, "v1\taborted", "cancel", "v1", "--reason", "it is broken", "-o", "plain")
 	want(0, "v1\taborted", "cancel", "v1", "-o", "plain")
-	want(0, "v1\taborted", "cancel", "v1", "-o", "plain")
+	wantAudit := []string{
+		"jorc change pause v1|ann|a look|current/version", "jorc change resume version.v1|ann|it is fine|current/version",
+		"jorc change approve v1|ann||current/version", "jorc change approve backup-1|ann||runs/.active/backup-1 runs/backup-1/spec",
+		"jorc change cancel backup-2|ann||runs/.active/backup-2 runs/backup-2/spec", "jorc change retry v1 web-1|ann||host/web-1/grants",
+		"jorc change cancel v1|ann|it is broken|current/version",
+	}
+	if got := auditLines(audited(t, f.env, "--command", "jorc change")); !slices.Equal(got, wantAudit) {
+		t.Errorf("audit:\n%q\nwant\n%q", got, wantAudit)
+	}
 	want(exitUsage, "it has ended", "pause", "v1")
 	if got := ids(); got != "files.edge run.backup-1" {
 		t.Errorf("in progress after the rollout ended: %s", got)

@@ -28,7 +28,9 @@ var recorded = map[string]int{
 	"jorc cluster budget set": 0, "jorc cluster budget clear": 0, "jorc cluster freeze add": 0, "jorc cluster freeze remove": 1,
 	"jorc cluster run": 1, "jorc cluster approve": 1, "jorc cluster cancel": 1, "jorc cluster unlock": 2,
 	"jorc update trigger": 1, "jorc trigger_update": 1, "jorc update rollback": 0, "jorc update pause": 0, "jorc update resume": 0,
-	"jorc update promote": 0, "jorc update approve": 1, "jorc update abort": 0, "jorc update give-up": 1, "jorc update retry": 1,
+	"jorc update promote": 0, "jorc update abort": 0, "jorc update give-up": 1, "jorc update retry": 1,
+	"jorc change pause": 1, "jorc change resume": 1, "jorc change approve": 1, "jorc change cancel": 1, "jorc change give-up": 1, "jorc change retry": 2,
+	"jorc maintenance begin": 0, "jorc maintenance end": 0, // of another host
 	"jorc stage approve": 1, "jorc stage resume": 1, "jorc status decommission": 1,
 }
 

@@ -153,6 +153,37 @@ func TestAuditFlags(t *testing.T) {
 	}
 }
 
+// TestRecorded: a command that takes a reason records it, what is recorded exists and takes one, and so does each name
+// of a command that is recorded.
+func TestRecorded(t *testing.T) {
+	t.Parallel()
+	shown := []string{ // the reasons of these are shown while they run, and no others change the cluster
+		"cluster lock",                          // at the slot
+		"maintenance run", "maintenance reboot", // in the report of this host
+	}
+	all := tree(t)
+	for path, c := range all {
+		_, is := recorded["jorc "+path]
+		if flagNamed(c.Flags, "reason") != nil && is == slices.Contains(shown, path) {
+			t.Errorf("jorc %s takes a reason; recorded: %v", path, is)
+		}
+	}
+	for name := range recorded {
+		c := all[strings.TrimPrefix(name, "jorc ")]
+		if c == nil || len(c.Subcommands) > 0 {
+			t.Errorf("%s is recorded, and there is no such command", name)
+		} else if !c.Hidden && flagNamed(c.Flags, "reason") == nil {
+			t.Errorf("%s is recorded, and takes no reason", name)
+		}
+	}
+	for name, verb := range updateNames() {
+		_, is := recorded["jorc update "+name]
+		if _, too := recorded["jorc change "+verb]; is != too {
+			t.Errorf("recorded: update %s %v, change %s %v", name, is, verb, too)
+		}
+	}
+}
+
 // TestAuditRights: a token that may change the profile alone, as a job has one, changes
 // it without a record, and the change is journalled with an unknown author.
 func TestAuditRights(t *testing.T) {

@@ -43,6 +43,7 @@ func maintenanceCommand(env *environment) *cli.Command {
 			Flags: []cli.Flag{
 				&cli.StringFlag{Name: "id", DefaultText: "any", Usage: "end only the lease of `ID`"},
 				&cli.DurationFlag{Name: "timeout", DefaultText: "none", Usage: "wait for the health of this host at most `D`"},
+				&cli.StringFlag{Name: "reason", Usage: "with --node: `WHY`, shown to others"},
 				nodeFlag(),
 			},
 			Action: env.onNode(action(env.endMaintenance), env.endOn),
@@ -161,6 +162,9 @@ func (e *environment) beginMaintenance(c *cli.Context) error {
 }
 
 func (e *environment) endMaintenance(c *cli.Context) error {
+	if c.IsSet("reason") { // nothing of the cluster is changed that could be recorded
+		return usagef(c, "--reason is for the lease of another host: give --node, or leave it out")
+	}
 	if err := notNegative(c, "timeout"); err != nil {
 		return err
 	}

@@ -206,6 +206,7 @@ func TestMaintenanceRun(t *testing.T) {
 		"run x -- true":     "too many arguments before --; see 'jorc maintenance run --help'",
 		"begin --drain 2h":  "the request for maintenance: it drains for 2h0m0s: give a time up to 1h0m0s; see 'jorc maintenance begin --help'",
 		"begin --drain -1s": "--drain is -1s, but must be 0 or more; see 'jorc maintenance begin --help'",
+		"end --reason disk": "--reason is for the lease of another host: give --node, or leave it out; see 'jorc maintenance end --help'",
 		"begin x":           "no arguments expected; see 'jorc maintenance begin --help'",
 		"maintain":          `unknown command "maintain"; see 'jorc maintenance --help'`,
 	} {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,8 +11,8 @@ import (
 	"github.com/jorc/jorc/internal/lease"
 )
 
-// TestMaintenanceOnNode: an operator orders the lease of another host. What the host makes of the order is
-// tested with agents (TestLeaseOrdered).
+// TestMaintenanceOnNode: an operator orders the lease of another host, and the audit has that. What the host makes of the
+// order is tested with agents (TestLeaseOrdered).
 func TestMaintenanceOnNode(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, "web-1")
@@ -48,7 +49,11 @@ func TestMaintenanceOnNode(t *testing.T) {
 	accepted := cluster.Answer{Change: "lease.web-1", ID: "g1", Tag: "w", State: cluster.GrantAccepted, Since: since}
 	report(&cluster.Wish{ID: "w", Reason: "a disk", Since: since, Order: "bob X", Ready: true}, accepted)
 	want(0, "web-1\tgranted\ta disk\t", "show", "--node", "web-1", "-o", "plain")
-	want(exitTimeout, "is not over yet", "end", "--node", "web-1", "--timeout", "1ms")
+	want(exitTimeout, "is not over yet", "end", "--node", "web-1", "--timeout", "1ms", "--reason", "the disk is new")
+	ended := []string{"jorc maintenance end --node=web-1|ann|the disk is new|host/web-1/maintenance"}
+	if got := auditLines(audited(t, f.env, "--command", "jorc maintenance")); !slices.Equal(got, ended) {
+		t.Errorf("audit:\n%q\nwant\n%q", got, ended)
+	}
 	if was, err := lease.Withdraw(t.Context(), cl, "web-1", ""); was || err != nil {
 		t.Errorf("the order is still there: %v, %v", was, err)
 	}
@@ -58,4 +63,14 @@ func TestMaintenanceOnNode(t *testing.T) {
 	want(1, "a check fails", "show", "--node", "web-1", "-o", "plain")
 	report(nil, cluster.Answer{Change: "lease.web-1"})
 	want(0, "", "end", "--node", "web-1")
+
+	if _, err := cl.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.orchestrate()
+	want(exitTimeout, "web-1 stays in service", "begin", "--node", "web-1", "--reason", "a new disk", "--timeout", "1ms")
+	const began = "jorc maintenance begin --node=web-1|ann|a new disk|host/web-1/maintenance"
+	if got := auditLines(audited(t, f.env, "--command", "jorc maintenance begin")); !slices.Equal(got, []string{began, began}) { // and withdrawn
+		t.Errorf("audit:\n%q\nwant twice\n%q", got, began)
+	}
 }
