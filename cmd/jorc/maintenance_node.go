@@ -12,6 +12,7 @@ import (
 	"github.com/jorc/jorc/internal/control"
 	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/lease"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // nodeFlag names another host; the operator's token orders its lease.
@@ -41,7 +42,7 @@ func (e *environment) beginOn(c *cli.Context, cl *target, node string) error {
 	if err != nil {
 		return err
 	}
-	a, err := e.leaseAsked(c, by+" "+rand.Text()[:12], "")
+	a, err := e.leaseAsked(c, orderID(by), "")
 	if err != nil {
 		return err
 	}
@@ -73,6 +74,12 @@ func (e *environment) beginOn(c *cli.Context, cl *target, node string) error {
 	}
 	note(c, "%s is out of service; 'jorc maintenance end --node %s' ends it", printable(node), printable(node))
 	return nil
+}
+
+// orderID is a new ID of an order by an operator, whose name may be longer than an ID.
+func orderID(by string) string {
+	unique := " " + rand.Text()[:12]
+	return text.Line(by, lease.MostID-len(unique)) + unique
 }
 
 // mayBegin returns why no wait helps a host: no orchestrator, a pause, or that it is not a member.

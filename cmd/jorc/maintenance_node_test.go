@@ -5,11 +5,26 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/fleet"
 	"github.com/jorc/jorc/internal/lease"
 )
+
+// TestOrderID: each order has an ID of its own that a lease may have, however long the operator's name is.
+func TestOrderID(t *testing.T) {
+	t.Parallel()
+	for by, begin := range map[string]string{
+		"": "", "ann": "ann ", strings.Repeat("x", lease.MostID): strings.Repeat("x", 100),
+		strings.Repeat("ä", 100): strings.Repeat("ä", 50), "x" + strings.Repeat("ä", 100): "x" + strings.Repeat("ä", 50),
+	} {
+		id := orderID(by)
+		if err := (lease.Request{ID: id}).Check(); err != nil || !utf8.ValidString(id) || !strings.HasPrefix(id, begin) || id == orderID(by) {
+			t.Errorf("of %q: %q, %v", by, id, err)
+		}
+	}
+}
 
 // TestMaintenanceOnNode: an operator orders the lease of another host, and the audit has that. What the host makes of the
 // order is tested with agents (TestLeaseOrdered).
@@ -27,7 +42,9 @@ func TestMaintenanceOnNode(t *testing.T) {
 	want(0, "", "end", "--node", "web-1")
 	want(1, "web-9", "begin", "--node", "web-9")
 	want(exitUsage, "--for is -1s", "begin", "--node", "web-1", "--for=-1s")
+	f.env["USER"] = "token 6a1253d2-1785-24fd-91c2-f8e78c745511 (" + strings.Repeat("the operators of München, ", 3) + "…), ann@desk"
 	want(exitStopped, "no orchestrator runs", "begin", "--node", "web-1")
+	f.env["USER"] = "ann"
 	if _, err := cl.Pause(t.Context(), cluster.Hold{Reason: "a test"}); err != nil {
 		t.Fatal(err)
 	}
