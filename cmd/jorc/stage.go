@@ -38,13 +38,16 @@ func stageCommand(env *environment) *cli.Command {
 			},
 			{
 				Name: "resume", Usage: "approve a change that failed: hosts take it again", ArgsUsage: "STAGE",
-				Description: "Without this no other host takes the change; another value, or the one from before, needs no approval. With --node approves only what failed on that host. " +
+				Description: "Without this no other host takes the change; another value, or the one from before, needs no approval. With --node approves only what failed on that host. (JORC_NODE does not count here.) " +
 					"After a gate that failed the gate of the step begins again, with its bake. " +
 					"With --during-freeze or --over-budget it approves no failure: hosts take the content that they wait for now although there is a freeze, or the budget is used up; other content waits. " +
 					"Exits 1 if nothing stops the stage; with these flags if no host waits for content.",
 				Flags: []cli.Flag{reasonFlag(), duringFreezeFlag(), overBudgetFlag()},
 				Action: env.onCluster(func(c *cli.Context, cl *target) error {
-					node, _ := env.value(c, "node")
+					node := ""
+					if c.IsSet("node") { // not JORC_NODE: that names this host
+						node = c.String("node")
+					}
 					return env.resumeStage(c, cl, argument(c, 0), node)
 				}),
 			},

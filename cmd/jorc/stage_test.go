@@ -62,7 +62,9 @@ func TestStageCommands(t *testing.T) {
 		t.Errorf("during a freeze: %+v", got)
 	}
 	do(result{1, "", "jorc: stage \"egde\": no such stage, did you mean \"edge\"?; stages: edge\n"}, "stage", "resume", "egde")
+	f.env["JORC_NODE"] = "web-2" // as a task has it: the stop of another host is meant, too
 	do(result{0, "web-1\tkey app/limit\tits checks fail: web: critical\n", ""}, "stage", "resume", "edge", "-o", "plain", "--reason", "it was the load")
+	delete(f.env, "JORC_NODE")
 	do(result{1, "", "jorc: stage \"edge\": not stopped\n"}, "stage", "resume", "edge")
 	if e, err := stops.Get(t.Context()); err != nil || e.Value.Stops[0].Resumed == nil || e.Value.Stops[0].Resumed.Reason != "it was the load" {
 		t.Errorf("got %+v, %v", e.Value, err)
