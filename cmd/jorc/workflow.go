@@ -37,9 +37,10 @@ func workflowCommand(env *environment) *cli.Command {
 			},
 			runWorkflowCommand(env),
 			{
-				Name:   "jobs",
-				Usage:  "list this host's jobs, the newest first",
-				Action: env.listJobs,
+				Name:        "jobs",
+				Usage:       "list this host's jobs, the newest first",
+				Description: "ORIGIN is what asked for the job, such as 'run 7f3a', 'jorc converge' or 'jorc workflow run'.",
+				Action:      env.listJobs,
 			},
 			{
 				Name:  "schedules",
@@ -112,8 +113,8 @@ func (e *environment) listJobs(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return e.print(c, listingOf("job,workflow,version,state*,task,why", jobs, func(j workflow.Result) []string {
-		return []string{j.ID, j.Workflow, j.Version, string(j.State), j.Task, j.Why}
+	return e.print(c, listingOf("job,workflow,version,state*,task,why,origin", jobs, func(j workflow.Result) []string {
+		return []string{j.ID, j.Workflow, j.Version, string(j.State), j.Task, j.Why, j.Origin}
 	}), jobs)
 }
 

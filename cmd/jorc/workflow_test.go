@@ -228,7 +228,7 @@ func TestWorkflowJobs(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	do("workflow", "run", "breaks", "--id", "b1")
-	if got := do("workflow", "jobs", "-o", "plain"); got.stdout != "b1\tbreaks\t\tfailed\tbreaks\texit code 3: broken (attempt 2)\ng1\tgreet\t\tsuccess\t\t\n" {
+	if got := do("workflow", "jobs", "-o", "plain"); got.stdout != "b1\tbreaks\t\tfailed\tbreaks\texit code 3: broken (attempt 2)\tjorc workflow run\ng1\tgreet\t\tsuccess\t\t\tjorc workflow run\n" {
 		t.Errorf("jobs: got %+v", got)
 	}
 	got := do("workflow", "list", "-o", "plain")
