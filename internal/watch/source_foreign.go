@@ -256,5 +256,24 @@ func (s *sources) fetchForeign(query dep.Dependency, vault bool, opts dep.QueryO
 	if err != nil {
 		return foreignAnswer{err: withoutURL(err)}
 	}
-	return foreignAnswer{value: value, index: meta.LastIndex}
+	return foreignAnswer{value: asNow(value), index: meta.LastIndex}
+}
+
+// asNow returns a secret as it is now: consul-template's code writes to its own while it renews the lease. Other values
+// are as they were.
+func asNow(value any) any {
+	s, ok := value.(*dep.Secret)
+	if !ok || s == nil {
+		return value
+	}
+	now := *s
+	if s.Auth != nil {
+		auth := *s.Auth
+		now.Auth = &auth
+	}
+	if s.WrapInfo != nil {
+		wrap := *s.WrapInfo
+		now.WrapInfo = &wrap
+	}
+	return &now
 }
