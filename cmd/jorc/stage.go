@@ -44,11 +44,7 @@ func stageCommand(env *environment) *cli.Command {
 					"Exits 1 if nothing stops the stage; with these flags if no host waits for content.",
 				Flags: []cli.Flag{reasonFlag(), duringFreezeFlag(), overBudgetFlag()},
 				Action: env.onCluster(func(c *cli.Context, cl *target) error {
-					node := ""
-					if c.IsSet("node") { // not JORC_NODE: that names this host
-						node = c.String("node")
-					}
-					return env.resumeStage(c, cl, argument(c, 0), node)
+					return env.resumeStage(c, cl, argument(c, 0), c.String("node")) // not JORC_NODE: that names this host
 				}),
 			},
 		},
