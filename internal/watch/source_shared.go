@@ -124,21 +124,17 @@ func (w *sharedWatcher) moved(ctx context.Context) func(consul.Update[any]) {
 		}
 		now := u.Value.(map[string]uint64)
 		names := map[string]bool{}
-		for node, index := range now {
-			if before, ok := w.stamps[node]; ok && before != index {
-				for _, name := range w.places.on(node) {
-					names[name] = true
-				}
-			}
-		}
-		for node := range w.stamps {
-			if _, ok := now[node]; ok {
+		for node, before := range w.stamps {
+			index, here := now[node]
+			if here && index == before {
 				continue
 			}
 			for _, name := range w.places.on(node) {
 				names[name] = true
 			}
-			w.places.compare(node, nil)
+			if !here {
+				w.places.compare(node, nil)
+			}
 		}
 		w.stamps = now
 		w.refresh(ctx, w.named(names), false)
